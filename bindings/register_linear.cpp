@@ -1,0 +1,85 @@
+#include <optional>
+
+#include "arrays.h"
+#include "linear.h"
+#include "packing.h"
+#include "pool.h"
+#include "register.h"
+
+#include "dispatch.h"
+
+namespace intattention::bindings {
+namespace {
+
+using SharedWeights = std::shared_ptr<PackedWeights>;
+
+const uint16_t* f16_bits(const py::array& array, const char* name, const std::vector<size_t>& shape) {
+  const bool f16 = array.dtype().kind() == 'f' && array.dtype().itemsize() == 2;
+  if (!f16 || (array.flags() & py::array::c_style) == 0)
+    throw InvalidArgument(message(name, ": expected C-contiguous float16, got ", describe(array)));
+  check_shape(array, name, shape);
+  return static_cast<const uint16_t*>(array.data());
+}
+
+SharedWeights make_weights(const std::string& format_name, const py::array& q, const py::array& scale,
+                           const std::optional<py::array>& min) {
+  LogicalWeights logical{weight_format_from_name(format_name.c_str()), 0, 0, nullptr, nullptr, nullptr};
+  if (logical.format == WeightFormat::kW8G32) {
+    logical.q = reinterpret_cast<const uint8_t*>(checked<int8_t>(q, "q", 2));
+    logical.in_features = dim(q, 1);
+  } else {
+    logical.q = checked<uint8_t>(q, "q", 3);
+    logical.in_features = dim(q, 1) * kGroup;
+    check_shape(q, "q", {dim(q, 0), dim(q, 1), kGroup / 2});
+  }
+  logical.out_features = dim(q, 0);
+  const std::vector<size_t> groups{logical.out_features, logical.in_features / kGroup};
+  logical.scale = f16_bits(scale, "scale", groups);
+  if (min.has_value() != (logical.format == WeightFormat::kW4G32A))
+    throw InvalidArgument(message("min goes with format w4g32a only, format is ", format_name));
+  if (min) logical.min = f16_bits(*min, "min", groups);
+  py::gil_scoped_release release;
+  return std::make_shared<PackedWeights>(pack_weights(logical));
+}
+
+py::array_t<float> dequantize_rows(const PackedWeights& weights, const py::array& rows) {
+  const int32_t* index = checked<int32_t>(rows, "rows", 1);
+  const size_t count = dim(rows, 0);
+  py::array_t<float> y = new_array<float>({count, weights.in_features});
+  for (size_t i = 0; i < count; ++i) {
+    if (index[i] < 0 || static_cast<size_t>(index[i]) >= weights.out_features)
+      throw InvalidArgument(message("rows[", i, "] is ", index[i], ", the weights have ", weights.out_features));
+    dequantize_packed_row(weights, static_cast<size_t>(index[i]), y.mutable_data() + i * weights.in_features);
+  }
+  return y;
+}
+
+py::array_t<float> linear(const py::array& x, const std::vector<SharedWeights>& parts, ThreadPool* pool) {
+  const float* data = checked<float>(x, "x", 2);
+  const LinearW4A8 layer(std::vector<LinearW4A8::Part>(parts.begin(), parts.end()));
+  const size_t m = dim(x, 0), k = layer.in_features();
+  check_shape(x, "x", {m, k});
+  py::array_t<float> y = new_array<float>({m, layer.out_features()});
+  float* out = y.mutable_data();
+  py::gil_scoped_release release;
+  Activations activations(m, k);
+  for (size_t i = 0; i < m; ++i) activations.quantize_row(active_table(), i, data + i * k);
+  layer.forward(pool_or_default(pool), m, activations, 0, out);
+  return y;
+}
+
+}  // namespace
+
+void register_linear(py::module_& m) {
+  py::class_<PackedWeights, SharedWeights>(m, "PackedWeights")
+      .def(py::init(&make_weights), py::arg("format"), py::arg("q").noconvert(), py::arg("scale").noconvert(),
+           py::arg("min").noconvert() = py::none())
+      .def_property_readonly("format", [](const PackedWeights& w) { return weight_format_name(w.format); })
+      .def_property_readonly("shape",
+                             [](const PackedWeights& w) { return py::make_tuple(w.out_features, w.in_features); })
+      .def_property_readonly("nbytes", [](const PackedWeights& w) { return w.data.size(); })
+      .def("dequantize_rows", &dequantize_rows, py::arg("rows").noconvert());
+  m.def("linear", &linear, py::arg("x").noconvert(), py::arg("parts"), py::arg("pool") = py::none());
+}
+
+}  // namespace intattention::bindings

@@ -1,0 +1,116 @@
+#include "arrays.h"
+#include "decoder.h"
+#include "register.h"
+
+namespace intattention::bindings {
+namespace {
+
+using SharedWeights = std::shared_ptr<PackedWeights>;
+
+std::vector<float> vector_of(const py::array& array, const char* name) {
+  const float* data = checked<float>(array, name, 1);
+  return std::vector<float>(data, data + dim(array, 0));
+}
+
+LinearW4A8 linear_of(const std::vector<SharedWeights>& parts) {
+  return LinearW4A8(std::vector<LinearW4A8::Part>(parts.begin(), parts.end()));
+}
+
+std::shared_ptr<DecoderLayer> make_layer(const py::array& input_layernorm, const std::vector<SharedWeights>& qkv_proj,
+                                         const SharedWeights& o_proj, const py::array& post_attention_layernorm,
+                                         const std::vector<SharedWeights>& gate_up_proj,
+                                         const SharedWeights& down_proj) {
+  return std::make_shared<DecoderLayer>(DecoderLayer{vector_of(input_layernorm, "input_layernorm"), linear_of(qkv_proj),
+                                                     linear_of({o_proj}),
+                                                     vector_of(post_attention_layernorm, "post_attention_layernorm"),
+                                                     linear_of(gate_up_proj), linear_of({down_proj})});
+}
+
+py::array_t<float> forward(Decoder& decoder, const py::array& ids, KVCache& cache, const std::string& logits) {
+  const int32_t* id_data = checked<int32_t>(ids, "ids", 1);
+  const size_t count = dim(ids, 0), vocab = decoder.config().vocab_size;
+  LogitRows rows;
+  if (logits == "last")
+    rows = LogitRows::kLast;
+  else if (logits == "all")
+    rows = LogitRows::kAll;
+  else if (logits == "none")
+    rows = LogitRows::kNone;
+  else
+    throw InvalidArgument(message("logits is '", logits, "', expected 'last', 'all' or 'none'"));
+  const size_t out_rows = rows == LogitRows::kAll ? count : rows == LogitRows::kLast ? 1 : 0;
+  py::array_t<float> out = new_array<float>({out_rows, vocab});
+  float* out_data = out.mutable_data();
+  py::gil_scoped_release release;
+  decoder.forward(id_data, count, cache, rows, out_data);
+  return out;
+}
+
+void register_cache(py::module_& m) {
+  py::class_<KVCache, std::shared_ptr<KVCache>>(m, "KVCache")
+      .def(py::init<size_t, size_t, size_t, size_t>(), py::arg("num_layers"), py::arg("num_key_value_heads"),
+           py::arg("head_dim"), py::arg("max_len"))
+      .def("__len__", &KVCache::length)
+      .def_property_readonly("max_len", &KVCache::max_len)
+      .def_property_readonly("nbytes", &KVCache::nbytes)
+      .def("bytes_for", &KVCache::bytes_for, py::arg("length"))
+      .def("truncate", &KVCache::truncate, py::arg("length"))
+      .def("fork", &KVCache::fork);
+}
+
+void register_config(py::module_& m) {
+  py::class_<DecoderConfig>(m, "DecoderConfig")
+      .def(py::init([](size_t vocab_size, size_t hidden_size, size_t intermediate_size, size_t num_hidden_layers,
+                       size_t num_attention_heads, size_t num_key_value_heads, size_t head_dim,
+                       size_t max_position_embeddings, float rms_norm_eps, double rope_theta) {
+             return DecoderConfig{vocab_size,          hidden_size,         intermediate_size, num_hidden_layers,
+                                  num_attention_heads, num_key_value_heads, head_dim,          max_position_embeddings,
+                                  rms_norm_eps,        rope_theta};
+           }),
+           py::kw_only(), py::arg("vocab_size"), py::arg("hidden_size"), py::arg("intermediate_size"),
+           py::arg("num_hidden_layers"), py::arg("num_attention_heads"), py::arg("num_key_value_heads"),
+           py::arg("head_dim"), py::arg("max_position_embeddings"), py::arg("rms_norm_eps"), py::arg("rope_theta"))
+      .def_readonly("vocab_size", &DecoderConfig::vocab_size)
+      .def_readonly("hidden_size", &DecoderConfig::hidden_size)
+      .def_readonly("intermediate_size", &DecoderConfig::intermediate_size)
+      .def_readonly("num_hidden_layers", &DecoderConfig::num_hidden_layers)
+      .def_readonly("num_attention_heads", &DecoderConfig::num_attention_heads)
+      .def_readonly("num_key_value_heads", &DecoderConfig::num_key_value_heads)
+      .def_readonly("head_dim", &DecoderConfig::head_dim)
+      .def_readonly("max_position_embeddings", &DecoderConfig::max_position_embeddings)
+      .def_readonly("rms_norm_eps", &DecoderConfig::rms_norm_eps)
+      .def_readonly("rope_theta", &DecoderConfig::rope_theta);
+}
+
+}  // namespace
+
+void register_model(py::module_& m) {
+  register_cache(m);
+  register_config(m);
+  py::class_<DecoderLayer, std::shared_ptr<DecoderLayer>>(m, "DecoderLayer")
+      .def(py::init(&make_layer), py::kw_only(), py::arg("input_layernorm").noconvert(), py::arg("qkv_proj"),
+           py::arg("o_proj").none(false), py::arg("post_attention_layernorm").noconvert(), py::arg("gate_up_proj"),
+           py::arg("down_proj").none(false));
+  py::class_<Decoder, std::shared_ptr<Decoder>>(m, "Decoder")
+      .def(py::init([](const DecoderConfig& config, const SharedWeights& embed_tokens,
+                       const std::vector<std::shared_ptr<DecoderLayer>>& layers, const py::array& norm,
+                       const SharedWeights& lm_head, const std::shared_ptr<ThreadPool>& pool) {
+             return std::make_shared<Decoder>(
+                 config, embed_tokens, std::vector<std::shared_ptr<const DecoderLayer>>(layers.begin(), layers.end()),
+                 vector_of(norm, "norm"), lm_head, pool);
+           }),
+           py::arg("config"), py::arg("embed_tokens").none(false), py::arg("layers"), py::arg("norm").noconvert(),
+           py::arg("lm_head").none(true), py::arg("pool").none(false))
+      .def_property_readonly("config", &Decoder::config, py::return_value_policy::reference_internal)
+      .def_property_readonly("nbytes", &Decoder::nbytes)
+      .def(
+          "new_cache",
+          [](const Decoder& decoder, size_t max_len) {
+            const DecoderConfig& c = decoder.config();
+            return std::make_shared<KVCache>(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, max_len);
+          },
+          py::arg("max_len"))
+      .def("forward", &forward, py::arg("ids").noconvert(), py::arg("cache"), py::arg("logits") = "last");
+}
+
+}  // namespace intattention::bindings

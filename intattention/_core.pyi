@@ -1,0 +1,194 @@
+"""The compiled core. Private: the public names are in ``intattention`` and ``intattention.ops``.
+
+Arrays must be C-contiguous and of exactly the dtype named; nothing is converted silently.
+Errors: ValueError (shape, dtype, value; the offending numbers are in the message), RuntimeError
+(ISA), ContextOverflowError, NumericError, MemoryError.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+S8 = NDArray[np.int8]
+U8 = NDArray[np.uint8]
+S32 = NDArray[np.int32]
+
+__version__: str
+KEY_BLOCK: int
+KEY_RANGE: int
+GROUP: int
+
+class ContextOverflowError(ValueError): ...
+class NumericError(ArithmeticError): ...
+
+# isa ------------------------------------------------------------------------------------------
+def built_isas() -> list[str]:
+    """Kernel tables in this build, best first."""
+
+def available_isas() -> list[str]:
+    """Built tables that this CPU can run, best first; never empty ("portable" is last)."""
+
+def active_isa() -> str: ...
+def use_isa(name: str) -> None:
+    """Force a table. RuntimeError if the name is unknown, not built, or not runnable here."""
+
+def cpu_features() -> list[str]: ...
+def kernel_names() -> dict[str, str]:
+    """Op -> name of the kernel in the active table, e.g. {"gemm_w4a8": "gemm_w4a8_avx2"}."""
+
+# threads --------------------------------------------------------------------------------------
+class ThreadPool:
+    def __init__(self, threads: int = 0, cpus: Sequence[int] | None = None) -> None:
+        """threads = 0: one per CPU of ``cpus``, or per performance core. cpus: pin to these."""
+    @property
+    def threads(self) -> int: ...
+    @property
+    def cpus(self) -> list[int]:
+        """CPUs the threads are pinned to; empty if they are not pinned."""
+
+def performance_cpus() -> list[int]:
+    """The fastest cluster's CPUs among those this process may run on."""
+
+# ops ------------------------------------------------------------------------------------------
+def gemm_s8s8s32(a: S8, b: S8) -> S32:
+    """a [m, k] x b [n, k] transposed -> [m, n]."""
+
+def gemm_u8s8s32(a: U8, b: S8) -> S32: ...
+def index_softmax_s32u8(
+    logits: S32,
+    key_ratio: NDArray[np.int16],
+    value_ratio: NDArray[np.uint16],
+    begin: S32,
+    end: S32,
+    narrow: int,
+    factor: NDArray[np.int16],
+    lshift: S32,
+    running_max: S32,
+) -> tuple[U8, S32, NDArray[np.uint32]]:
+    """logits [m, n], n <= KEY_BLOCK -> (E' [m, n], max [m], sum of E [m]).
+
+    begin, end, factor, lshift, running_max have one entry per row; running_max of a row that has
+    seen no key is -2**30.
+    """
+
+def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, F32]:
+    """x [..., k] -> (q like x, scale [..., k/group], scaled_sum likewise)."""
+
+def rmsnorm_f32(x: F32, weight: F32, eps: float) -> F32: ...
+def rope_f32(x: F32, cos: F32, sin: F32) -> F32:
+    """x [rows, d], cos and sin [rows, d/2] -> rotated copy."""
+
+def swiglu_f32(gate: F32, up: F32) -> F32: ...
+def attention(
+    q: F32, k: F32, v: F32, causal: bool, scale: float, window: int, pool: ThreadPool | None = None
+) -> F32:
+    """q [n_heads, q_len, d], k, v [n_kv_heads, kv_len, d] -> [n_heads, q_len, d].
+
+    Causal: query i sits at position kv_len - q_len + i. window 0 means none, else each query sees
+    at most its last ``window`` keys.
+    """
+
+# linear ---------------------------------------------------------------------------------------
+WeightFormat = Literal["w4g32", "w4g32a", "w8g32"]
+
+class PackedWeights:
+    def __init__(
+        self,
+        format: WeightFormat,
+        q: U8 | S8,
+        scale: NDArray[np.float16],
+        min: NDArray[np.float16] | None = None,
+    ) -> None:
+        """q: w4 uint8 [n, k/32, 16] (byte j = element j low nibble, j + 16 high), w8 int8 [n, k];
+        scale, min [n, k/32]. Scales and minimums must be finite."""
+    @property
+    def format(self) -> WeightFormat: ...
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out_features, in_features)"""
+    @property
+    def nbytes(self) -> int: ...
+    def dequantize_rows(self, rows: S32) -> F32: ...
+
+def linear(x: F32, parts: Sequence[PackedWeights], pool: ThreadPool | None = None) -> F32:
+    """x [m, k] -> [m, sum of out_features]."""
+
+# model ----------------------------------------------------------------------------------------
+class KVCache:
+    def __init__(self, num_layers: int, num_key_value_heads: int, head_dim: int, max_len: int) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def max_len(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes held now (blocks are taken as the cache grows; shared blocks count here too)."""
+    def bytes_for(self, length: int) -> int: ...
+    def truncate(self, length: int) -> None: ...
+    def fork(self) -> KVCache:
+        """A cache with the same content; full blocks are shared, nothing is copied until written."""
+
+class DecoderConfig:
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        hidden_size: int,
+        intermediate_size: int,
+        num_hidden_layers: int,
+        num_attention_heads: int,
+        num_key_value_heads: int,
+        head_dim: int,
+        max_position_embeddings: int,
+        rms_norm_eps: float,
+        rope_theta: float,
+    ) -> None: ...
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_theta: float
+
+class DecoderLayer:
+    def __init__(
+        self,
+        *,
+        input_layernorm: F32,
+        qkv_proj: Sequence[PackedWeights],
+        o_proj: PackedWeights,
+        post_attention_layernorm: F32,
+        gate_up_proj: Sequence[PackedWeights],
+        down_proj: PackedWeights,
+    ) -> None:
+        """qkv_proj: q, k, v in that order (each part may have its own format); rows of q and k in
+        Hugging Face order (rotary pairs are i and i + head_dim/2)."""
+
+class Decoder:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        embed_tokens: PackedWeights,
+        layers: Sequence[DecoderLayer],
+        norm: F32,
+        lm_head: PackedWeights | None,
+        pool: ThreadPool,
+    ) -> None:
+        """lm_head None: tied to embed_tokens."""
+    @property
+    def config(self) -> DecoderConfig: ...
+    @property
+    def nbytes(self) -> int: ...
+    def new_cache(self, max_len: int) -> KVCache: ...
+    def forward(self, ids: S32, cache: KVCache, logits: Literal["last", "all", "none"] = "last") -> F32:
+        """Runs ids [T] at positions len(cache) .. len(cache)+T-1 and appends them to the cache.
+
+        Returns float32 [1, vocab] ("last"), [T, vocab] ("all") or [0, vocab] ("none"). On any
+        exception the cache is as it was. Releases the GIL.
+        """

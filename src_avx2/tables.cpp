@@ -1,0 +1,28 @@
+// The x86-64 tables, best first.
+#include "dispatch.h"
+#include "kernels.h"
+
+namespace intattention {
+namespace {
+
+constexpr KernelTable kAvx2Table = {
+    "avx2",
+    kFeatureAvx2 | kFeatureF16c,
+    4,
+    gemm_s8s8s32_avx2,
+    index_softmax_s32u8_avx2,
+    gemm_u8s8s32_avx2,
+    gemm_w4a8_avx2,
+    gemm_w8a8_avx2,
+    quantize_f32s8_avx2,
+    rmsnorm_f32_avx2,
+    rope_f32_avx2,
+    swiglu_f32_avx2,
+};
+
+}  // namespace
+
+const KernelTable* const kArchTables[] = {&kAvx2Table};
+const size_t kArchTableCount = sizeof kArchTables / sizeof kArchTables[0];
+
+}  // namespace intattention

@@ -1,0 +1,261 @@
+#include "attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dispatch.h"
+#include "error.h"
+#include "exp_f32.h"
+#include "index_scale.h"
+
+namespace intattention {
+
+// What one thread needs for one tile.
+struct AttentionWorkspace::Scratch {
+  AlignedBuffer logits, probs, counts, pv, range_state, total_state;
+  BlockRatios ratios;
+
+  Scratch(size_t rows, size_t head_dim, size_t state_floats)
+      : logits(rows * kKeyBlock * sizeof(int32_t)),
+        probs(rows * kKeyBlock),
+        counts(kKeyBlock * sizeof(int16_t)),
+        pv(rows * head_dim * sizeof(int32_t)),
+        range_state(state_floats * sizeof(float)),
+        total_state(state_floats * sizeof(float)) {}
+};
+
+namespace {
+
+using Scratch = AttentionWorkspace::Scratch;
+
+// Query rows of a tile: K and V are read once per tile, so at 16K keys fewer than 32 rows would be bound by
+// DRAM on an RK3588; the s32 logits of 32 rows x 256 keys (32 KB) stay in L1 + L2.
+constexpr size_t kTileQueryRows = 32;
+
+constexpr float kNatsPerCount = static_cast<float>(6.6 / 1024.0);
+
+// Rows of softmax state: running max, sum and unnormalised output.
+struct RowStates {
+  size_t rows, head_dim;
+  int32_t* max;  // [rows], counts
+  float* sum;    // [rows]
+  float* out;    // [rows][head_dim]
+
+  static size_t floats(size_t rows, size_t head_dim) { return rows * (head_dim + 2); }
+  static RowStates at(float* memory, size_t rows, size_t head_dim) {
+    static_assert(sizeof(int32_t) == sizeof(float), "max shares the float buffer");
+    return {rows, head_dim, reinterpret_cast<int32_t*>(memory), memory + rows, memory + 2 * rows};
+  }
+  void clear() const {
+    std::fill_n(max, rows, kNoMax);
+    std::fill_n(sum, rows, 0.0f);
+    std::fill_n(out, rows * head_dim, 0.0f);
+  }
+};
+
+float decay(int32_t from, int32_t to) {
+  return from == kNoMax ? 0.0f : exp_f32(static_cast<float>(from - to) * kNatsPerCount);
+}
+
+// A row tile: `tokens` consecutive queries of one kv head's group of query heads, row = token * group + head.
+struct Tile {
+  size_t kv_head, first_token, tokens;
+};
+
+class Kernel {
+ public:
+  Kernel(const AttentionShape& shape, const int8_t* q, const float* q_scale, const KVCache& cache, size_t layer,
+         float* out)
+      : table_(active_table()), shape_(shape), q_(q), q_scale_(q_scale), cache_(cache), layer_(layer), out_(out) {
+    tile_tokens_ = std::max<size_t>(1, kTileQueryRows / shape.group());
+    tiles_per_head_ = (shape.q_len + tile_tokens_ - 1) / tile_tokens_;
+    narrow_ = narrow_shift(shape.head_dim);
+  }
+
+  size_t tiles() const { return shape_.n_kv_heads * tiles_per_head_; }
+  size_t tile_rows() const { return std::min(tile_tokens_, shape_.q_len) * shape_.group(); }
+  size_t ranges() const { return (shape_.kv_len + kKeyRange - 1) / kKeyRange; }
+
+  Tile tile(size_t index) const {
+    const size_t first = index % tiles_per_head_ * tile_tokens_;
+    return {index / tiles_per_head_, first, std::min(tile_tokens_, shape_.q_len - first)};
+  }
+
+  // Walks the blocks of one key range; state starts afresh.
+  void range(const Tile& tile, size_t range, Scratch& scratch, const RowStates& state) const {
+    state.clear();
+    constexpr size_t kBlocksPerRange = kKeyRange / kKeyBlock;
+    const size_t blocks = (shape_.kv_len + kKeyBlock - 1) / kKeyBlock;
+    const size_t last = std::min((range + 1) * kBlocksPerRange, blocks);
+    for (size_t index = range * kBlocksPerRange; index < last; ++index) block(tile, index, scratch, state);
+  }
+
+  // total = total merged with part, in this order.
+  static void merge(const RowStates& part, const RowStates& total) {
+    for (size_t row = 0; row < part.rows; ++row) {
+      if (part.max[row] == kNoMax) continue;
+      const int32_t max = std::max(total.max[row], part.max[row]);
+      const float a = decay(total.max[row], max), b = decay(part.max[row], max);
+      total.max[row] = max;
+      total.sum[row] = total.sum[row] * a + part.sum[row] * b;
+      float* out = total.out + row * total.head_dim;
+      const float* add = part.out + row * part.head_dim;
+      for (size_t c = 0; c < total.head_dim; ++c) out[c] = out[c] * a + add[c] * b;
+    }
+  }
+
+  void store(const Tile& tile, const RowStates& total) const {
+    const size_t group = shape_.group(), d = shape_.head_dim;
+    for (size_t row = 0; row < tile.tokens * group; ++row) {
+      const size_t token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
+      float* out = out_ + (token * shape_.n_heads + head) * d;
+      const float inverse = total.sum[row] > 0.0f ? 1.0f / total.sum[row] : 0.0f;
+      for (size_t c = 0; c < d; ++c) out[c] = total.out[row * d + c] * inverse;
+    }
+  }
+
+ private:
+  struct KeySpan {
+    size_t begin, end;  // visible keys, relative to the block
+  };
+
+  KeySpan visible(size_t token, size_t block_start) const {
+    const size_t position = shape_.q_position + token;
+    const size_t hi = shape_.causal ? std::min(position + 1, shape_.kv_len) : shape_.kv_len;
+    const size_t lo = shape_.window != 0 && position + 1 > shape_.window ? position + 1 - shape_.window : 0;
+    const auto within = [&](size_t key) { return key > block_start ? std::min(key - block_start, kKeyBlock) : 0; };
+    const size_t end = within(hi);
+    return {std::min(within(lo), end), end};
+  }
+
+  void block(const Tile& tile, size_t index, Scratch& scratch, const RowStates& state) const {
+    // Both ends of the visible span grow with the token: the last token sees furthest.
+    const size_t start = index * kKeyBlock, rows = tile.tokens * shape_.group(), d = shape_.head_dim;
+    const size_t keys = visible(tile.first_token + tile.tokens - 1, start).end;
+    if (keys == 0 || visible(tile.first_token, start).begin == kKeyBlock) return;
+    const KVBlock kv = cache_.block(layer_, tile.kv_head, index);
+    const size_t n = (keys + 15) / 16 * 16;  // the softmax works on 16 keys at a time
+    const int8_t* q = q_ + (tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() * d;
+    table_.gemm_s8s8s32(rows, n, d, q, d, kv.k, kTileRows * d, scratch.logits.as<int32_t>(), kKeyBlock);
+    scratch.ratios.reset(kv.k_scale, kv.v_scale);
+    float v_scale[kMaxTileTokens], decays[kMaxTileRows];
+    softmax_rows(tile, start, n, scratch, state, v_scale, decays);
+    table_.gemm_u8s8s32(rows, d, n, scratch.probs.data(), kKeyBlock, kv.v, kTileRows * kKeyBlock,
+                        scratch.pv.as<int32_t>(), d);
+    for (size_t row = 0; row < rows; ++row) {
+      const float a = decays[row], s = v_scale[row / shape_.group()];
+      if (a == kSkipRow) continue;
+      const int32_t* pv = scratch.pv.as<int32_t>() + row * d;
+      float* out = state.out + row * d;
+      for (size_t c = 0; c < d; ++c) out[c] = out[c] * a + static_cast<float>(pv[c]) * s;
+    }
+  }
+
+  // E' of every row of the block into scratch.probs; updates max and sum; leaves the factors of the output.
+  void softmax_rows(const Tile& tile, size_t start, size_t n, Scratch& scratch, const RowStates& state, float* v_scale,
+                    float* decays) const {
+    const size_t group = shape_.group();
+    for (size_t token = 0; token < tile.tokens; ++token) {
+      const KeySpan span = visible(tile.first_token + token, start);
+      scratch.ratios.extend_to(span.end);
+      v_scale[token] = scratch.ratios.v_scale_max();
+      const float* q_scale = q_scale_ + (tile.kv_head * shape_.q_len + tile.first_token + token) * group;
+      for (size_t h = 0; h < group; ++h) {
+        const size_t row = token * group + h;
+        const RowFactor f = row_factor(q_scale[h], scratch.ratios.k_scale_max(), shape_.scale, narrow_);
+        IndexSoftmaxRow io{static_cast<uint32_t>(span.begin),
+                           static_cast<uint32_t>(span.end),
+                           narrow_,
+                           f.lshift,
+                           f.factor,
+                           state.max[row],
+                           0};
+        table_.index_softmax_s32u8(n, scratch.logits.as<int32_t>() + row * kKeyBlock, scratch.ratios.key_ratio(),
+                                   scratch.ratios.value_ratio(), &io, scratch.counts.as<int16_t>(),
+                                   scratch.probs.data() + row * kKeyBlock);
+        const bool empty = span.begin == span.end;
+        decays[row] = empty ? kSkipRow : decay(state.max[row], io.max);
+        if (empty) continue;
+        state.sum[row] = state.sum[row] * decays[row] + static_cast<float>(io.sum);
+        state.max[row] = io.max;
+      }
+    }
+  }
+
+ public:
+  static constexpr size_t kMaxGroup = 256;
+
+ private:
+  static constexpr size_t kMaxTileTokens = kTileQueryRows;
+  static constexpr size_t kMaxTileRows = kMaxGroup;  // a group above kTileQueryRows makes its own tile
+  static constexpr float kSkipRow = -1.0f;           // decays are never negative
+
+  const KernelTable& table_;
+  const AttentionShape shape_;
+  const int8_t* q_;
+  const float* q_scale_;
+  const KVCache& cache_;
+  const size_t layer_;
+  float* out_;
+  size_t tile_tokens_, tiles_per_head_;
+  int narrow_;
+};
+
+void check(const AttentionShape& shape, const KVCache& cache) {
+  if (cache.inner() != active_table().attention_inner)
+    throw InvalidArgument(message("attention: the cache is packed with ", cache.inner(),
+                                  " interleaved bytes, the active table '", active_table().name, "' reads ",
+                                  active_table().attention_inner, "; make a new cache after use_isa()"));
+  if (shape.group() > Kernel::kMaxGroup)
+    throw InvalidArgument(message("attention: ", shape.group(), " query heads per kv head exceed ", Kernel::kMaxGroup));
+}
+
+}  // namespace
+
+AttentionWorkspace::AttentionWorkspace() = default;
+AttentionWorkspace::~AttentionWorkspace() = default;
+
+void AttentionWorkspace::prepare(int threads, size_t rows, size_t head_dim, size_t part_floats) {
+  if (rows > rows_ || head_dim != head_dim_ || scratch_.size() < static_cast<size_t>(threads)) {
+    scratch_.clear();
+    for (int worker = 0; worker < threads; ++worker)
+      scratch_.push_back(std::make_unique<Scratch>(rows, head_dim, RowStates::floats(rows, head_dim)));
+    rows_ = rows;
+    head_dim_ = head_dim;
+  }
+  if (parts_.size() < part_floats * sizeof(float)) parts_ = AlignedBuffer(part_floats * sizeof(float));
+}
+
+void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
+               const KVCache& cache, size_t layer, float* out, AttentionWorkspace& workspace) {
+  check(shape, cache);
+  const Kernel kernel(shape, q, q_scale, cache, layer, out);
+  const size_t tiles = kernel.tiles(), ranges = kernel.ranges();
+  const size_t state_floats = RowStates::floats(kernel.tile_rows(), shape.head_dim);
+  // Few tiles (decode): every (tile, range) becomes an item, and the merge follows in the same order.
+  const bool split = ranges > 1 && tiles < 2 * static_cast<size_t>(pool.threads());
+  workspace.prepare(pool.threads(), kernel.tile_rows(), shape.head_dim, split ? tiles * ranges * state_floats : 0);
+  const auto states = [&](float* memory, const Tile& tile) {
+    return RowStates::at(memory, tile.tokens * shape.group(), shape.head_dim);
+  };
+  const auto part = [&](size_t item) { return workspace.parts() + item * state_floats; };
+  if (split)
+    pool.parallel_for(tiles * ranges, [&](size_t item, int worker) {
+      const Tile tile = kernel.tile(item / ranges);
+      kernel.range(tile, item % ranges, workspace.scratch(worker), states(part(item), tile));
+    });
+  pool.parallel_for(tiles, [&](size_t index, int worker) {
+    Scratch& scratch = workspace.scratch(worker);
+    const Tile tile = kernel.tile(index);
+    const RowStates own = states(scratch.range_state.as<float>(), tile);
+    const RowStates total = states(scratch.total_state.as<float>(), tile);
+    total.clear();
+    for (size_t range = 0; range < ranges; ++range) {
+      if (!split) kernel.range(tile, range, scratch, own);
+      Kernel::merge(split ? states(part(index * ranges + range), tile) : own, total);
+    }
+    kernel.store(tile, total);
+  });
+}
+
+}  // namespace intattention

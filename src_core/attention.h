@@ -1,0 +1,56 @@
+// Integer attention over the KV cache: INT8 QK, index softmax, INT8 PV, division at the end
+// (docs/numerics.md sections 3-5).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "aligned_buffer.h"
+#include "kv_cache.h"
+#include "thread_pool.h"
+
+namespace intattention {
+
+struct AttentionShape {
+  size_t n_heads, n_kv_heads, head_dim;
+  size_t q_len;
+  size_t q_position;  // position of query 0
+  size_t kv_len;
+  bool causal;    // query i sees keys 0 .. q_position + i
+  size_t window;  // with causal: at most the last `window` of them; 0 = no limit
+  float scale;
+
+  size_t group() const { return n_heads / n_kv_heads; }
+};
+
+// Memory that attention() works in: per thread a few tens of KB whatever kv_len is, plus the partial results
+// of split-KV. Kept between calls; one call at a time.
+class AttentionWorkspace {
+ public:
+  AttentionWorkspace();
+  ~AttentionWorkspace();
+  struct Scratch;
+
+  // Room for `threads` tiles of `rows` x head_dim and `part_floats` floats of partial results.
+  void prepare(int threads, size_t rows, size_t head_dim, size_t part_floats);
+  Scratch& scratch(int worker) { return *scratch_[static_cast<size_t>(worker)]; }
+  float* parts() { return parts_.as<float>(); }
+
+ private:
+  size_t rows_ = 0, head_dim_ = 0;
+  std::vector<std::unique_ptr<Scratch>> scratch_;
+  AlignedBuffer parts_;
+};
+
+// q    s8 [n_kv_heads][q_len][group][head_dim]: the query heads of one kv head lie side by side, so
+//      that they form one tile and K and V are read once for all of them
+// q_scale  f32 [n_kv_heads][q_len][group]
+// out  f32 [q_len][n_heads][head_dim]
+// The cache holds kv_len rows of `layer`. Results do not depend on the number of threads.
+// Throws InvalidArgument if the cache's layout is not the active table's; std::bad_alloc.
+void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
+               const KVCache& cache, size_t layer, float* out, AttentionWorkspace& workspace);
+
+}  // namespace intattention

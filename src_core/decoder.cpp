@@ -1,0 +1,222 @@
+#include "decoder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "attention.h"
+#include "dispatch.h"
+#include "error.h"
+
+namespace intattention {
+
+// Tokens per pass over the weights. The weights of a layer are read once per batch; 256 rows make that read
+// negligible, and bound the workspace (65 MB for the shapes of a 7B model).
+constexpr size_t kMaxBatch = 256;
+
+struct Decoder::Workspace {
+  size_t capacity;          // tokens
+  AlignedBuffer hidden;     // f32 [T][hidden], the residual stream
+  AlignedBuffer normed;     // f32 [T][hidden], one row per token in flight
+  AlignedBuffer qkv;        // f32 [T][(heads + 2 kv_heads) * head_dim]
+  AlignedBuffer q;          // s8 [kv_heads][T][group][head_dim]
+  AlignedBuffer q_scale;    // f32 [kv_heads][T][group]
+  AlignedBuffer attn;       // f32 [T][heads * head_dim]
+  AlignedBuffer projected;  // f32 [T][hidden], output of o_proj and down_proj
+  AlignedBuffer gate_up;    // f32 [T][2 * intermediate]
+  AlignedBuffer act;        // f32 [T][intermediate]
+  AlignedBuffer cos, sin;   // f32 [T][head_dim / 2]
+  Activations normed_q, attn_q, act_q;
+  AttentionWorkspace attention;
+  std::atomic<bool> finite{true};  // no NaN or Inf seen in q, k, v of this batch
+
+  Workspace(const DecoderConfig& c, size_t tokens)
+      : capacity(tokens),
+        hidden(tokens * c.hidden_size * sizeof(float)),
+        normed(tokens * c.hidden_size * sizeof(float)),
+        qkv(tokens * (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim * sizeof(float)),
+        q(tokens * c.num_attention_heads * c.head_dim),
+        q_scale(tokens * c.num_attention_heads * sizeof(float)),
+        attn(tokens * c.num_attention_heads * c.head_dim * sizeof(float)),
+        projected(tokens * c.hidden_size * sizeof(float)),
+        gate_up(tokens * 2 * c.intermediate_size * sizeof(float)),
+        act(tokens * c.intermediate_size * sizeof(float)),
+        cos(tokens * c.head_dim / 2 * sizeof(float)),
+        sin(tokens * c.head_dim / 2 * sizeof(float)),
+        normed_q(tokens, c.hidden_size),
+        attn_q(tokens, c.num_attention_heads * c.head_dim),
+        act_q(tokens, c.intermediate_size) {}
+};
+
+Decoder::Decoder(const DecoderConfig& config, Weights embed_tokens,
+                 std::vector<std::shared_ptr<const DecoderLayer>> layers, std::vector<float> norm, Weights lm_head,
+                 std::shared_ptr<ThreadPool> pool)
+    : config_(config),
+      embed_tokens_(std::move(embed_tokens)),
+      layers_(std::move(layers)),
+      norm_(std::move(norm)),
+      lm_head_({lm_head ? std::move(lm_head) : embed_tokens_}),
+      pool_(std::move(pool)) {
+  check_weights();
+  for (size_t i = 0; i < config_.head_dim / 2; ++i)
+    inverse_frequency_.push_back(
+        std::pow(config_.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_dim)));
+}
+
+void Decoder::forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  check_call(ids, count, cache);
+  const size_t start = cache.length();
+  cache.reserve(start + count);
+  if (!work_ || work_->capacity < std::min(count, kMaxBatch))
+    work_ = std::make_shared<Workspace>(config_, std::min(count, kMaxBatch));
+  const ThreadPool::CallerPin pin(*pool_);
+  for (size_t done = 0; done < count;) {
+    const size_t batch = std::min(kMaxBatch, count - done);
+    const bool last = done + batch == count;
+    const LogitRows wanted = rows == LogitRows::kLast && !last ? LogitRows::kNone : rows;
+    forward_batch(ids + done, batch, start + done, cache, wanted, logits);
+    if (rows == LogitRows::kAll) logits += batch * config_.vocab_size;
+    done += batch;
+  }
+  cache.set_length(start + count);
+}
+
+void Decoder::forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows,
+                            float* logits) {
+  Workspace& w = *work_;
+  w.finite.store(true);
+  rotary_angles(count, position);
+  embed(ids, count);
+  const float* residual = nullptr;  // what the next norm adds to the residual stream first
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const DecoderLayer& layer = *layers_[i];
+    norm_quantize(count, residual, layer.input_layernorm);
+    layer.qkv_proj.forward(*pool_, count, w.normed_q, 0, w.qkv.as<float>());
+    rope_quantize_append(i, count, position, cache);
+    attend(i, count, position, cache);
+    quantize_rows(count, w.attn.as<float>(), w.attn_q);
+    layer.o_proj.forward(*pool_, count, w.attn_q, 0, w.projected.as<float>());
+
+    norm_quantize(count, w.projected.as<float>(), layer.post_attention_layernorm);
+    layer.gate_up_proj.forward(*pool_, count, w.normed_q, 0, w.gate_up.as<float>());
+    swiglu_quantize(count);
+    layer.down_proj.forward(*pool_, count, w.act_q, 0, w.projected.as<float>());
+    residual = w.projected.as<float>();
+  }
+  if (!w.finite.load())
+    throw NumericError(
+        message("NaN or Inf in q, k or v of the tokens at positions ", position, " to ", position + count - 1));
+  if (rows == LogitRows::kNone) return;
+  norm_quantize(count, residual, norm_);
+  const size_t first = rows == LogitRows::kLast ? count - 1 : 0;
+  output_logits(first, count - first, logits);
+}
+
+void Decoder::embed(const int32_t* ids, size_t count) {
+  float* hidden = work_->hidden.as<float>();
+  pool_->parallel_for(count, [&](size_t t, int) {
+    dequantize_packed_row(*embed_tokens_, static_cast<size_t>(ids[t]), hidden + t * config_.hidden_size);
+  });
+}
+
+void Decoder::norm_quantize(size_t count, const float* add, const std::vector<float>& weight) {
+  Workspace& w = *work_;
+  const KernelTable& table = active_table();
+  const size_t n = config_.hidden_size;
+  pool_->parallel_for(count, [&](size_t t, int) {
+    float* hidden = w.hidden.as<float>() + t * n;
+    float* normed = w.normed.as<float>() + t * n;
+    if (add != nullptr)
+      for (size_t i = 0; i < n; ++i) hidden[i] = hidden[i] + add[t * n + i];
+    table.rmsnorm_f32(n, hidden, weight.data(), config_.rms_norm_eps, normed);
+    w.normed_q.quantize_row(table, t, normed);
+  });
+}
+
+void Decoder::rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache) {
+  Workspace& w = *work_;
+  const KernelTable& table = active_table();
+  const size_t d = config_.head_dim, heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
+  const size_t group = heads / kv_heads;
+  pool_->parallel_for(count, [&](size_t t, int) {
+    float* qkv = w.qkv.as<float>() + t * (heads + 2 * kv_heads) * d;
+    const float* cos = w.cos.as<float>() + t * (d / 2);
+    const float* sin = w.sin.as<float>() + t * (d / 2);
+    const auto checked = [&](float scale) {  // attention must not see NaN; the batch fails at its end
+      if (std::isfinite(scale)) return scale;
+      w.finite.store(false, std::memory_order_relaxed);
+      return 0.0f;
+    };
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t row = (h / group * count + t) * group + h % group;
+      float scale;
+      table.rope_f32(d, cos, sin, qkv + h * d);
+      table.quantize_f32s8(1, d, qkv + h * d, w.q.as<int8_t>() + row * d, &scale, nullptr);
+      w.q_scale.as<float>()[row] = checked(scale);
+    }
+    for (size_t h = 0; h < kv_heads; ++h) {
+      float* k = qkv + (heads + h) * d;
+      const float* v = qkv + (heads + kv_heads + h) * d;
+      int8_t k8[kMaxHeadDim], v8[kMaxHeadDim];
+      float k_scale, v_scale;
+      table.rope_f32(d, cos, sin, k);
+      table.quantize_f32s8(1, d, k, k8, &k_scale, nullptr);
+      table.quantize_f32s8(1, d, v, v8, &v_scale, nullptr);
+      cache.write(layer, h, position + t, k8, checked(k_scale), v8, checked(v_scale));
+    }
+  });
+}
+
+void Decoder::attend(size_t layer, size_t count, size_t position, const KVCache& cache) {
+  Workspace& w = *work_;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  const AttentionShape shape{config_.num_attention_heads,
+                             config_.num_key_value_heads,
+                             config_.head_dim,
+                             count,
+                             position,
+                             position + count,
+                             true,
+                             0,
+                             scale};
+  attention(*pool_, shape, w.q.as<int8_t>(), w.q_scale.as<float>(), cache, layer, w.attn.as<float>(), w.attention);
+}
+
+void Decoder::quantize_rows(size_t count, const float* x, Activations& y) {
+  const KernelTable& table = active_table();
+  pool_->parallel_for(count, [&](size_t t, int) { y.quantize_row(table, t, x + t * y.k()); });
+}
+
+void Decoder::swiglu_quantize(size_t count) {
+  Workspace& w = *work_;
+  const KernelTable& table = active_table();
+  const size_t n = config_.intermediate_size;
+  pool_->parallel_for(count, [&](size_t t, int) {
+    const float* gate = w.gate_up.as<float>() + t * 2 * n;
+    float* act = w.act.as<float>() + t * n;
+    table.swiglu_f32(n, gate, gate + n, act);
+    w.act_q.quantize_row(table, t, act);
+  });
+}
+
+void Decoder::rotary_angles(size_t count, size_t position) {
+  const size_t half = config_.head_dim / 2;
+  for (size_t t = 0; t < count; ++t)
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(position + t) * inverse_frequency_[i];
+      work_->cos.as<float>()[t * half + i] = static_cast<float>(std::cos(angle));
+      work_->sin.as<float>()[t * half + i] = static_cast<float>(std::sin(angle));
+    }
+}
+
+void Decoder::output_logits(size_t first, size_t count, float* logits) {
+  lm_head_.forward(*pool_, count, work_->normed_q, first, logits);
+  const size_t n = count * config_.vocab_size;
+  for (size_t i = 0; i < n; ++i)
+    if (!std::isfinite(logits[i]))
+      throw NumericError(
+          message("logit ", i % config_.vocab_size, " of row ", i / config_.vocab_size, " is ", logits[i]));
+}
+
+}  // namespace intattention

@@ -1,0 +1,78 @@
+// A Llama-style decoder: int4/int8 weights, int8 activations, int8 KV cache, integer attention.
+// Names are Hugging Face's.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kv_cache.h"
+#include "linear.h"
+
+namespace intattention {
+
+struct DecoderConfig {
+  size_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
+  size_t num_attention_heads, num_key_value_heads, head_dim;
+  size_t max_position_embeddings;
+  float rms_norm_eps;
+  double rope_theta;
+};
+
+struct DecoderLayer {
+  std::vector<float> input_layernorm;  // [hidden]
+  LinearW4A8 qkv_proj;                 // parts q, k, v; rows of q, k in Hugging Face order
+  LinearW4A8 o_proj;
+  std::vector<float> post_attention_layernorm;
+  LinearW4A8 gate_up_proj;  // parts gate, up
+  LinearW4A8 down_proj;
+};
+
+constexpr size_t kMaxHeadDim = 1024;
+
+enum class LogitRows { kNone, kLast, kAll };
+
+class Decoder {
+ public:
+  using Weights = std::shared_ptr<const PackedWeights>;
+
+  // lm_head may be null: tied to embed_tokens. Throws InvalidArgument with the numbers that do not fit.
+  Decoder(const DecoderConfig& config, Weights embed_tokens, std::vector<std::shared_ptr<const DecoderLayer>> layers,
+          std::vector<float> norm, Weights lm_head, std::shared_ptr<ThreadPool> pool);
+
+  const DecoderConfig& config() const { return config_; }
+  size_t nbytes() const;  // of the packed weights
+
+  // Runs `count` token ids at positions cache.length() ... and appends them to the cache. `logits` gets
+  // [rows][vocab_size] with rows 0, 1 or count. The bits of the result do not depend on how a prompt is
+  // cut into calls. Throws InvalidArgument, ContextOverflow, NumericError or std::bad_alloc; the cache is
+  // then as it was.
+  void forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits);
+
+ private:
+  struct Workspace;
+
+  void check_weights() const;
+  void check_call(const int32_t* ids, size_t count, const KVCache& cache) const;
+  void forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows, float* logits);
+  void embed(const int32_t* ids, size_t count);
+  void norm_quantize(size_t count, const float* add, const std::vector<float>& weight);
+  void rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache);
+  void attend(size_t layer, size_t count, size_t position, const KVCache& cache);
+  void quantize_rows(size_t count, const float* x, Activations& y);
+  void swiglu_quantize(size_t count);
+  void rotary_angles(size_t count, size_t position);
+  void output_logits(size_t first, size_t count, float* logits);
+
+  DecoderConfig config_;
+  Weights embed_tokens_;
+  std::vector<std::shared_ptr<const DecoderLayer>> layers_;
+  std::vector<float> norm_;
+  LinearW4A8 lm_head_;
+  std::shared_ptr<ThreadPool> pool_;
+  std::vector<double> inverse_frequency_;  // [head_dim / 2]
+  std::mutex mutex_;                       // one forward at a time: the workspace is shared
+  std::shared_ptr<Workspace> work_;
+};
+
+}  // namespace intattention

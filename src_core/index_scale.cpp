@@ -1,0 +1,69 @@
+#include "index_scale.h"
+
+#include <algorithm>
+
+namespace intattention {
+namespace {
+
+// Below this a block's scales count as zero: 32767 / S would leave the float range.
+constexpr float kTinyScale = 1e-30f;
+
+// Half to even for 0 <= x < 2^22: adding 1.5 * 2^23 leaves the integer in the low bits.
+int32_t rne(float x) {
+  constexpr float kRound = 12582912.0f;
+  return static_cast<int32_t>((x + kRound) - kRound);
+}
+
+// ratio[j] = rne(scale[j] * (one / max)) for j in [begin, end)
+template <typename T>
+void fill_ratios(const float* scale, float max, float one, size_t begin, size_t end, T* ratio) {
+  const float inverse = max < kTinyScale ? 0.0f : one / max;
+  for (size_t j = begin; j < end; ++j) {
+    const float value = scale[j] * inverse;
+    ratio[j] = static_cast<T>(rne(value < one ? value : one));
+  }
+}
+
+// Extends (max, ratio) from the prefix `begin` to `end`; a new maximum changes the whole prefix.
+template <typename T>
+void extend(const float* scale, float one, size_t begin, size_t end, float* max, T* ratio) {
+  const float former = *max;
+  for (size_t j = begin; j < end; ++j) *max = scale[j] > *max ? scale[j] : *max;
+  fill_ratios(scale, *max, one, *max > former ? 0 : begin, end, ratio);
+}
+
+}  // namespace
+
+int narrow_shift(size_t head_dim) {
+  int bits = 0;
+  while ((size_t{1} << bits) < 127 * 127 * head_dim) ++bits;
+  return std::max(0, bits - 15);
+}
+
+RowFactor row_factor(float q_scale, float k_scale_max, float scale, int narrow) {
+  const double per_unit = static_cast<double>(1 << narrow) * kCountsPerNat * (32768.0 / 32767.0);
+  float f = ((q_scale * k_scale_max) * scale) * static_cast<float>(per_unit);
+  int32_t lshift = 0;
+  while (f >= 1.0f && lshift < 15) {
+    f = f * 0.5f;
+    ++lshift;
+  }
+  const float mantissa = f < 1.0f ? f * 32768.0f : 32767.0f;
+  return {static_cast<int16_t>(std::min(rne(mantissa), 32767)), lshift};
+}
+
+void BlockRatios::reset(const float* k_scale, const float* v_scale) {
+  k_scale_ = k_scale;
+  v_scale_ = v_scale;
+  end_ = 0;
+  k_scale_max_ = v_scale_max_ = 0.0f;
+}
+
+void BlockRatios::extend_to(size_t end) {
+  if (end <= end_) return;
+  extend(k_scale_, 32767.0f, end_, end, &k_scale_max_, key_ratio_);
+  extend(v_scale_, 256.0f, end_, end, &v_scale_max_, value_ratio_);
+  end_ = end;
+}
+
+}  // namespace intattention

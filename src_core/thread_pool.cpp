@@ -1,0 +1,143 @@
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cpu_features.h"
+#include "error.h"
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace intattention {
+namespace {
+
+// About 50 us of spinning at 2-3 GHz: longer than the gaps between the loops of a decoder step.
+constexpr int kSpins = 4000;
+constexpr int kMaxThreads = 1024;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// Binds the calling thread. Failure is not an error: the work is right on any CPU.
+void bind_to(const std::vector<int>& cpus) {
+#if defined(__linux__)
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int cpu : cpus) CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);
+#else
+  (void)cpus;
+#endif
+}
+
+std::string list(const std::vector<int>& cpus) {
+  std::string text;
+  for (int cpu : cpus) text += (text.empty() ? "" : ",") + std::to_string(cpu);
+  return text;
+}
+
+std::vector<int> choose_cpus(int threads, std::vector<int> cpus) {
+  const std::vector<int> allowed = allowed_cpus();
+  if (!cpus.empty()) {
+    for (int cpu : cpus)
+      if (std::find(allowed.begin(), allowed.end(), cpu) == allowed.end())
+        throw InvalidArgument(message("cpu ", cpu, " is not among the CPUs this process may use: ", list(allowed)));
+    return cpus;
+  }
+  std::vector<int> fastest = performance_cpus();
+  const bool mixed = fastest.size() < allowed.size();
+  return mixed && threads <= static_cast<int>(fastest.size()) ? fastest : std::vector<int>();
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
+  if (threads < 0 || threads > kMaxThreads)
+    throw InvalidArgument(message("threads must be 0 (automatic) to ", kMaxThreads, ", got ", threads));
+  if (threads == 0) threads = cpus.empty() ? default_thread_count() : static_cast<int>(cpus.size());
+  cpus_ = choose_cpus(threads, std::move(cpus));
+  for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { worker_loop(worker); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard<std::mutex> lock(sleep_mutex_);
+    stop_.store(true);
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(size_t count, Invoke invoke, void* context) {
+  if (count == 0) return;
+  std::lock_guard<std::mutex> one_loop(caller_mutex_);
+  if (workers_.empty() || count == 1) {
+    for (size_t item = 0; item < count; ++item) invoke(context, item, 0);
+    return;
+  }
+  invoke_ = invoke;
+  context_ = context;
+  count_ = count;
+  error_ = nullptr;
+  next_.store(0, std::memory_order_relaxed);
+  running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1);  // sequentially consistent with sleepers_: no wake-up is lost
+  if (sleepers_.load() > 0) {
+    std::lock_guard<std::mutex> lock(sleep_mutex_);
+    wake_.notify_all();
+  }
+  take_items(0);
+  for (int spin = 0; running_.load(std::memory_order_acquire) > 0; ++spin)
+    spin < kSpins ? relax() : std::this_thread::yield();
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadPool::take_items(int worker) {
+  try {
+    for (size_t item; (item = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) invoke_(context_, item, worker);
+  } catch (...) {
+    next_.store(count_, std::memory_order_relaxed);
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+bool ThreadPool::wait_for_job(unsigned seen) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (stop_.load(std::memory_order_relaxed)) return false;
+    if (generation_.load(std::memory_order_acquire) != seen) return true;
+    relax();
+  }
+  std::unique_lock<std::mutex> lock(sleep_mutex_);
+  sleepers_.fetch_add(1);
+  wake_.wait(lock, [&] { return stop_.load() || generation_.load() != seen; });
+  sleepers_.fetch_sub(1);
+  return !stop_.load();
+}
+
+void ThreadPool::worker_loop(int worker) {
+  bind_to(cpus_);
+  for (unsigned seen = 0; wait_for_job(seen);) {
+    seen = generation_.load(std::memory_order_acquire);
+    take_items(worker);
+    running_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+ThreadPool::CallerPin::CallerPin(const ThreadPool& pool) {
+  if (pool.cpus().empty()) return;
+  former_ = allowed_cpus();
+  bind_to(pool.cpus());
+}
+
+ThreadPool::CallerPin::~CallerPin() { bind_to(former_); }
+
+}  // namespace intattention
