@@ -13,6 +13,7 @@ namespace intattention {
 // What one thread needs for one tile.
 struct AttentionWorkspace::Scratch {
   AlignedBuffer logits, probs, counts, pv, range_state, total_state;
+  std::vector<int> narrow;  // shift of each row
   BlockRatios ratios;
 
   Scratch(size_t rows, size_t head_dim, size_t state_floats)
@@ -21,7 +22,8 @@ struct AttentionWorkspace::Scratch {
         counts(kKeyBlock * sizeof(int16_t)),
         pv(rows * head_dim * sizeof(int32_t)),
         range_state(state_floats * sizeof(float)),
-        total_state(state_floats * sizeof(float)) {}
+        total_state(state_floats * sizeof(float)),
+        narrow(rows) {}
 };
 
 namespace {
@@ -69,7 +71,6 @@ class Kernel {
       : table_(active_table()), shape_(shape), q_(q), q_scale_(q_scale), cache_(cache), layer_(layer), out_(out) {
     tile_tokens_ = std::max<size_t>(1, kTileQueryRows / shape.group());
     tiles_per_head_ = (shape.q_len + tile_tokens_ - 1) / tile_tokens_;
-    narrow_ = narrow_shift(shape.head_dim);
   }
 
   size_t tiles() const { return shape_.n_kv_heads * tiles_per_head_; }
@@ -87,6 +88,9 @@ class Kernel {
     constexpr size_t kBlocksPerRange = kKeyRange / kKeyBlock;
     const size_t blocks = (shape_.kv_len + kKeyBlock - 1) / kKeyBlock;
     const size_t last = std::min((range + 1) * kBlocksPerRange, blocks);
+    const int8_t* q = query_rows(tile);
+    for (size_t row = 0; row < state.rows; ++row)
+      scratch.narrow[row] = narrow_shift(shape_.head_dim, q + row * shape_.head_dim);
     for (size_t index = range * kBlocksPerRange; index < last; ++index) block(tile, index, scratch, state);
   }
 
@@ -115,6 +119,10 @@ class Kernel {
   }
 
  private:
+  const int8_t* query_rows(const Tile& tile) const {
+    return q_ + (tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() * shape_.head_dim;
+  }
+
   struct KeySpan {
     size_t begin, end;  // visible keys, relative to the block
   };
@@ -135,8 +143,7 @@ class Kernel {
     if (keys == 0 || visible(tile.first_token, start).begin == kKeyBlock) return;
     const KVBlock kv = cache_.block(layer_, tile.kv_head, index);
     const size_t n = (keys + 15) / 16 * 16;  // the softmax works on 16 keys at a time
-    const int8_t* q = q_ + (tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() * d;
-    table_.gemm_s8s8s32(rows, n, d, q, d, kv.k, kTileRows * d, scratch.logits.as<int32_t>(), kKeyBlock);
+    table_.gemm_s8s8s32(rows, n, d, query_rows(tile), d, kv.k, kTileRows * d, scratch.logits.as<int32_t>(), kKeyBlock);
     scratch.ratios.reset(kv.k_scale, kv.v_scale);
     float v_scale[kMaxTileTokens], decays[kMaxTileRows];
     softmax_rows(tile, start, n, scratch, state, v_scale, decays);
@@ -162,10 +169,10 @@ class Kernel {
       const float* q_scale = q_scale_ + (tile.kv_head * shape_.q_len + tile.first_token + token) * group;
       for (size_t h = 0; h < group; ++h) {
         const size_t row = token * group + h;
-        const RowFactor f = row_factor(q_scale[h], scratch.ratios.k_scale_max(), shape_.scale, narrow_);
+        const RowFactor f = row_factor(q_scale[h], scratch.ratios.k_scale_max(), shape_.scale, scratch.narrow[row]);
         IndexSoftmaxRow io{static_cast<uint32_t>(span.begin),
                            static_cast<uint32_t>(span.end),
-                           narrow_,
+                           scratch.narrow[row],
                            f.lshift,
                            f.factor,
                            state.max[row],
@@ -198,7 +205,6 @@ class Kernel {
   const size_t layer_;
   float* out_;
   size_t tile_tokens_, tiles_per_head_;
-  int narrow_;
 };
 
 void check(const AttentionShape& shape, const KVCache& cache) {

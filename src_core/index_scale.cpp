@@ -34,10 +34,12 @@ void extend(const float* scale, float one, size_t begin, size_t end, float* max,
 
 }  // namespace
 
-int narrow_shift(size_t head_dim) {
-  int bits = 0;
-  while ((size_t{1} << bits) < 127 * 127 * head_dim) ++bits;
-  return std::max(0, bits - 15);
+int narrow_shift(size_t head_dim, const int8_t* q8) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < head_dim; ++i) sum += q8[i] < 0 ? -q8[i] : q8[i];
+  int n = 0;
+  while (127 * sum > int64_t{32767} << n) ++n;
+  return n;
 }
 
 RowFactor row_factor(float q_scale, float k_scale_max, float scale, int narrow) {

@@ -12,8 +12,8 @@ namespace intattention {
 // Counts per nat is 1024 / c with c = 6.6.
 constexpr double kCountsPerNat = 1024.0 / 6.6;
 
-// n = max(0, ceil(log2(127 * 127 * head_dim)) - 15)
-int narrow_shift(size_t head_dim);
+// Smallest n with 127 * |q8|_1 <= 32767 * 2^n: the row's logits, shifted by n, fit 16 bits.
+int narrow_shift(size_t head_dim, const int8_t* q8);
 
 struct RowFactor {
   int16_t factor;

@@ -1,0 +1,84 @@
+// Small helpers of the ARM kernels. Everything is `static inline` and uses the Armv8-A baseline only:
+// the header is compiled with several -march flags, and nothing may be merged across them.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace intattention {
+
+// 4 bytes, repeated in every 32-bit lane. Reads exactly 4 bytes, at any alignment.
+static inline int8x16_t load_dup4(const void* p) {
+  uint32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return vreinterpretq_s8_u32(vdupq_n_u32(bits));
+}
+
+// 4 half floats as float32 (exact).
+static inline float32x4_t load_f16x4(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+
+// The first n (1..8) of 8 columns.
+static inline void store_columns(float* y, size_t n, float32x4_t left, float32x4_t right) {
+  if (n >= 8) {
+    vst1q_f32(y, left);
+    vst1q_f32(y + 4, right);
+    return;
+  }
+  float columns[8];
+  vst1q_f32(columns, left);
+  vst1q_f32(columns + 4, right);
+  for (size_t i = 0; i < n; ++i) y[i] = columns[i];
+}
+
+// Scale and minimum of the 8 columns of a weight tile, for one group of 32 k.
+struct TileScales {
+  float32x4_t d[2];
+  float32x4_t mn[2];
+};
+
+// 8 f16 scales, then 8 f16 minima if has_min; otherwise the minimum is -8 * d (w4g32).
+static inline TileScales load_w4_scales(const uint8_t* group, bool has_min) {
+  TileScales s;
+  for (int h = 0; h < 2; ++h) {
+    s.d[h] = load_f16x4(group + 8 * h);
+    s.mn[h] = has_min ? load_f16x4(group + 16 + 8 * h) : vmulq_f32(vdupq_n_f32(-8.0f), s.d[h]);
+  }
+  return s;
+}
+
+// y + ((d*sx) * float(isum) + mn*ssum), every step rounded: docs/numerics.md section 6.
+static inline float32x4_t add_w4_group(float32x4_t y, float32x4_t d, float32x4_t mn, float sx, float ssum,
+                                       int32x4_t isum) {
+  const float32x4_t product = vmulq_f32(vmulq_n_f32(d, sx), vcvtq_f32_s32(isum));
+  return vaddq_f32(y, vaddq_f32(product, vmulq_n_f32(mn, ssum)));
+}
+
+// y + (d*sx) * float(isum)
+static inline float32x4_t add_w8_group(float32x4_t y, float32x4_t d, float sx, int32x4_t isum) {
+  return vaddq_f32(y, vmulq_f32(vmulq_n_f32(d, sx), vcvtq_f32_s32(isum)));
+}
+
+// exp_f32.h with vectors: the same operations in the same order, hence the same bits.
+static inline float32x4_t exp_f32x4(float32x4_t x) {
+  const float32x4_t low = vdupq_n_f32(-87.0f), high = vdupq_n_f32(88.0f);
+  const float32x4_t round = vdupq_n_f32(12582912.0f);
+  x = vbslq_f32(vcgtq_f32(x, low), x, low);  // a NaN compares false and becomes -87, as in exp_f32
+  x = vbslq_f32(vcltq_f32(x, high), x, high);
+  const float32x4_t n = vsubq_f32(vaddq_f32(vmulq_f32(x, vdupq_n_f32(1.44269504f)), round), round);
+  float32x4_t r = vsubq_f32(x, vmulq_f32(n, vdupq_n_f32(0.693359375f)));
+  r = vsubq_f32(r, vmulq_f32(n, vdupq_n_f32(-2.12194440e-4f)));
+  float32x4_t p = vdupq_n_f32(1.0f / 720.0f);
+  p = vaddq_f32(vmulq_f32(p, r), vdupq_n_f32(1.0f / 120.0f));
+  p = vaddq_f32(vmulq_f32(p, r), vdupq_n_f32(1.0f / 24.0f));
+  p = vaddq_f32(vmulq_f32(p, r), vdupq_n_f32(1.0f / 6.0f));
+  p = vaddq_f32(vmulq_f32(p, r), vdupq_n_f32(0.5f));
+  p = vaddq_f32(vmulq_f32(p, r), vdupq_n_f32(1.0f));
+  p = vaddq_f32(vmulq_f32(p, r), vdupq_n_f32(1.0f));
+  const int32x4_t exponent = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
+  return vmulq_f32(p, vreinterpretq_f32_s32(exponent));
+}
+
+}  // namespace intattention
