@@ -12,8 +12,8 @@
 //   registers: 8 accumulators, 4 of A, 2..8 of B. 8 chains cover SDOT's latency (2) x issue (2).
 //
 // Bound on Cortex-A76: 32 SDOT at 0.5 cycle = 16 cycles for 512 MAC; the 12 loads (6 cycles) hide under
-// them. An m tail runs rows one by one: 2 SDOT per 2 loads, 16 MAC/cycle, which decode's DRAM-bound
-// reading of K does not notice.
+// them. Decode (m = query heads per KV head, often 1 to 4) reads K once, in a tile of as many rows; with
+// one row it is 2 SDOT per 2 loads, 16 MAC/cycle, and bound by reading K from DRAM anyway.
 #include "kernels.h"
 #include "neon_inline.h"
 
@@ -59,7 +59,10 @@ void gemm_s8s8s32_dotprod(size_t m, size_t n, size_t k, const int8_t* a, size_t 
   for (size_t j = 0; j < n; j += kTileRows, b_packed += b_stride) {
     size_t i = 0;
     for (; i + 4 <= m; i += 4) rows_by_tile<4>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc);
-    for (; i < m; ++i) rows_by_tile<1>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc);
+    const size_t left = m - i;
+    if (left == 3) rows_by_tile<3>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc);
+    if (left == 2) rows_by_tile<2>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc);
+    if (left == 1) rows_by_tile<1>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc);
   }
 }
 

@@ -79,7 +79,10 @@ void gemm_u8s8s32_dotprod(size_t m, size_t n, size_t k, const uint8_t* a, size_t
     tile_offsets(k, b_packed, offset);
     size_t i = 0;
     for (; i + 4 <= m; i += 4) rows_by_tile<4>(k, a + i * lda, lda, b_packed, offset, c + i * ldc + j, ldc);
-    for (; i < m; ++i) rows_by_tile<1>(k, a + i * lda, lda, b_packed, offset, c + i * ldc + j, ldc);
+    const size_t left = m - i;
+    if (left == 3) rows_by_tile<3>(k, a + i * lda, lda, b_packed, offset, c + i * ldc + j, ldc);
+    if (left == 2) rows_by_tile<2>(k, a + i * lda, lda, b_packed, offset, c + i * ldc + j, ldc);
+    if (left == 1) rows_by_tile<1>(k, a + i * lda, lda, b_packed, offset, c + i * ldc + j, ldc);
   }
 }
 

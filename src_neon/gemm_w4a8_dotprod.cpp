@@ -39,6 +39,8 @@ inline void step4(const uint8_t* nibbles, const int8x16_t x0[kRows], const int8x
   for (int r = 0; r < kRows; ++r) {
     acc[r][0] = vdotq_laneq_s32(acc[r][0], left_low, x0[r], kLane);
     acc[r][1] = vdotq_laneq_s32(acc[r][1], right_low, x0[r], kLane);
+  }
+  for (int r = 0; r < kRows; ++r) {
     acc[r][0] = vdotq_laneq_s32(acc[r][0], left_high, x1[r], kLane);
     acc[r][1] = vdotq_laneq_s32(acc[r][1], right_high, x1[r], kLane);
   }

@@ -25,7 +25,8 @@ class KernelTest : public ::testing::TestWithParam<const KernelTable*> {
   std::mt19937 rng{20260601};
   // Uniform in [low, high].
   int random_int(int low, int high) {
-    return low + static_cast<int>(rng() % (static_cast<uint32_t>(high) - static_cast<uint32_t>(low) + 1u));
+    const auto span = static_cast<uint64_t>(int64_t{high} - low + 1);
+    return static_cast<int>(low + static_cast<int64_t>(rng() % span));
   }
   float random_float(float low, float high) { return low + (high - low) * (static_cast<float>(rng() >> 8) * 0x1p-24f); }
   template <typename T>
