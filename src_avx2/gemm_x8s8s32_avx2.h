@@ -37,12 +37,13 @@ inline __m256i widen16(const int8_t* p) {
 template <typename A>
 inline void widen_panel(size_t rows, size_t k, const A* a, size_t lda, int16_t (*panel)[kDepth]) {
   for (size_t i = 0; i < rows; ++i)
-    for (size_t kk = 0; kk < k; ++kk) panel[i][kk] = a[i * lda + kk];
+    for (size_t kk = 0; kk < k; ++kk)
+      panel[i][kk] = a[i * lda + kk];  // NOLINT(bugprone-signed-char-misuse): s8 keeps its sign
 }
 
 inline __m256i broadcast_4k(const int16_t* p) {
   int64_t four;
-  std::memcpy(&four, p, sizeof four);
+  std::memcpy(&four, p, sizeof four);  // NOLINT(clang-analyzer-unix.cstring.UninitializedRead): k % 4 == 0
   return _mm256_set1_epi64x(four);
 }
 

@@ -125,7 +125,7 @@ std::vector<int> allowed_cpus() {
 }
 
 std::vector<int> performance_cpus() {
-  const std::vector<int> cpus = allowed_cpus();
+  std::vector<int> cpus = allowed_cpus();
   for (const char* leaf : {"/cpu_capacity", "/cpufreq/cpuinfo_max_freq"}) {
     std::vector<long> speed;
     for (int cpu : cpus) speed.push_back(read_number("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + leaf));

@@ -114,6 +114,7 @@ TEST_P(Attention, ChunksAndDecodeEqualPrefill) {
 }
 
 TEST_P(Attention, RefusesACacheOfAnotherLayout) {
+  int others = 0;
   for (const KernelTable* other : runnable_tables()) {
     if (other->attention_inner == table().attention_inner) continue;
     fill({1, 1, 16, 20, 0});
@@ -121,7 +122,9 @@ TEST_P(Attention, RefusesACacheOfAnotherLayout) {
     const KVCache cache = filled_cache();
     use_isa(table().name);
     EXPECT_THROW(run(cache, 0, 20, 1), InvalidArgument);
+    ++others;
   }
+  if (others == 0) GTEST_SKIP() << "every runnable table has the same layout (run with i8mm)";
 }
 
 INTATTENTION_ON_EVERY_TABLE(Attention);
