@@ -1,4 +1,4 @@
-"""Prompt and decode speed of a whole model: `python bench/bench_llm.py [--threads 2] [--json FILE]`.
+"""Prompt and decode speed of a whole model: `python bench/bench_llm.py [--threads 2]`.
 
 The result is checked first: the greedy continuation on the active ISA must equal the one of the
 portable kernels. Then prefill (``pp``) and decode (``tg``) are timed in turns and medians are

@@ -1,12 +1,11 @@
 #include <optional>
 
 #include "arrays.h"
+#include "dispatch.h"
 #include "linear.h"
 #include "packing.h"
 #include "pool.h"
 #include "register.h"
-
-#include "dispatch.h"
 
 namespace intattention::bindings {
 namespace {
@@ -63,7 +62,9 @@ py::array_t<float> linear(const py::array& x, const std::vector<SharedWeights>& 
   float* out = y.mutable_data();
   py::gil_scoped_release release;
   Activations activations(m, k);
-  for (size_t i = 0; i < m; ++i) activations.quantize_row(active_table(), i, data + i * k);
+  for (size_t i = 0; i < m; ++i)
+    if (!activations.quantize_row(active_table(), i, data + i * k))
+      throw InvalidArgument(message("x: row ", i, " holds NaN or Inf"));
   layer.forward(pool_or_default(pool), m, activations, 0, out);
   return y;
 }

@@ -118,7 +118,9 @@ def linear(x: F32, parts: Sequence[PackedWeights], pool: ThreadPool | None = Non
 
 # model ----------------------------------------------------------------------------------------
 class KVCache:
-    def __init__(self, num_layers: int, num_key_value_heads: int, head_dim: int, max_len: int) -> None: ...
+    def __init__(
+        self, num_layers: int, num_key_value_heads: int, head_dim: int, max_len: int
+    ) -> None: ...
     def __len__(self) -> int: ...
     @property
     def max_len(self) -> int: ...
@@ -128,7 +130,7 @@ class KVCache:
     def bytes_for(self, length: int) -> int: ...
     def truncate(self, length: int) -> None: ...
     def fork(self) -> KVCache:
-        """A cache with the same content; full blocks are shared, nothing is copied until written."""
+        """The same content; full blocks are shared, nothing is copied until written."""
 
 class DecoderConfig:
     def __init__(
@@ -186,7 +188,9 @@ class Decoder:
     @property
     def nbytes(self) -> int: ...
     def new_cache(self, max_len: int) -> KVCache: ...
-    def forward(self, ids: S32, cache: KVCache, logits: Literal["last", "all", "none"] = "last") -> F32:
+    def forward(
+        self, ids: S32, cache: KVCache, logits: Literal["last", "all", "none"] = "last"
+    ) -> F32:
         """Runs ids [T] at positions len(cache) .. len(cache)+T-1 and appends them to the cache.
 
         Returns float32 [1, vocab] ("last"), [T, vocab] ("all") or [0, vocab] ("none"). On any

@@ -1,6 +1,9 @@
 // A matrix of activations quantised for linears: s8 in groups of 32 with scales (QuantizedRows).
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "aligned_buffer.h"
 #include "kernel_table.h"
 
@@ -16,10 +19,12 @@ class Activations {
         scale_(max_rows * (k / kGroup) * sizeof(float)),
         scaled_sum_(max_rows * (k / kGroup) * sizeof(float)) {}
 
-  void quantize_row(const KernelTable& table, size_t row, const float* x) {
+  // False if x holds NaN or Inf; the row then gives NaN wherever it is used.
+  bool quantize_row(const KernelTable& table, size_t row, const float* x) {
     const size_t groups = k_ / kGroup;
-    table.quantize_f32s8(groups, kGroup, x, q_.as<int8_t>() + row * k_, scale_.as<float>() + row * groups,
-                         scaled_sum_.as<float>() + row * groups);
+    float* scale = scale_.as<float>() + row * groups;
+    table.quantize_f32s8(groups, kGroup, x, q_.as<int8_t>() + row * k_, scale, scaled_sum_.as<float>() + row * groups);
+    return std::all_of(scale, scale + groups, [](float s) { return std::isfinite(s); });
   }
 
   QuantizedRows rows(size_t first = 0) const {

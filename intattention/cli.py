@@ -1,0 +1,304 @@
+"""The command line: generate, chat, info, doctor."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+import intattention
+from intattention import LLM, machine, reports
+from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
+from intattention.model_registry import find_model
+from intattention.models import Progress as LoadProgress
+from intattention.sampling import SamplingParams
+
+CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
+EXPECTED_ERRORS = (IntAttentionError, ContextOverflowError, NumericError, ValueError,
+                   RuntimeError, OSError, MemoryError)  # fmt: skip
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Run language models with integer attention.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf file or a model name.")]
+Threads = Annotated[
+    int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
+]
+Cpus = Annotated[str, typer.Option(help='Pin the threads to these CPUs, e.g. "4-7,0".')]
+Isa = Annotated[str, typer.Option(help="Force a kernel table; see doctor.")]
+Ctx = Annotated[int, typer.Option(min=0, help="Tokens of context; 0: the model's limit.")]
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
+]
+Temperature = Annotated[float, typer.Option(help="0: always the most likely token.")]
+TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens up to this probability.")]
+TopK = Annotated[int, typer.Option(help="Keep this many tokens; 0: all.")]
+MinP = Annotated[float, typer.Option(help="Drop tokens below this fraction of the best.")]
+Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
+Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
+Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
+System = Annotated[str, typer.Option(help="System message.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Exits with 0, 1 (``error: ...`` on stderr), 2 (usage) or 130 (Ctrl-C)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal may not know every character
+    if "--debug" in arguments:
+        sys.exit(app(arguments, standalone_mode=False))
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except CLICK_ERROR as error:
+        return _fail(error.format_message(), int(error.exit_code))
+    except EXPECTED_ERRORS as error:
+        return _fail(str(error) or type(error).__name__)
+    except Exception as error:
+        return _fail(f"{type(error).__name__}: {error} (a bug; --debug shows where)")
+
+
+def _fail(message: str, status: int = 1) -> int:
+    print("error:", " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    return status
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """What fails in here is the fault of the command line: exit status 2."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"intattention {intattention.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help='The prompt; "-" reads it from stdin.')],
+    model: Model,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text instead of answering it.")
+    ] = False,
+    system: System = "",
+    max_new_tokens: MaxNewTokens = 256,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: Penalty = 1.0,
+    seed: Seed = -1,
+    stop: Stop = [],  # noqa: B006 - typer copies it
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    ctx: Ctx = 0,
+    debug: Debug = False,
+) -> None:
+    """Answer PROMPT (through the model's chat template, if it has one) and exit."""
+    options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
+    options |= {"max_new_tokens": max_new_tokens, "stop": stop}
+    prompt = sys.stdin.read() if prompt == "-" else prompt
+    if not prompt:
+        raise typer.BadParameter("the prompt is empty")
+    llm = _load(model, threads, cpus, isa, ctx)
+    if raw or llm.tokenizer.chat_template is None:
+        pieces = llm.generate(system + prompt, stream=True, **options)
+    else:
+        pieces = llm.chat(_messages(system, prompt), stream=True, **options)
+    try:
+        _write(pieces)
+    finally:
+        typer.echo()
+        _write_stats(llm)
+
+
+@app.command()
+def chat(
+    model: Model,
+    system: System = "",
+    max_new_tokens: MaxNewTokens = 1024,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: Penalty = 1.0,
+    seed: Seed = -1,
+    stop: Stop = [],  # noqa: B006 - typer copies it
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    ctx: Ctx = 0,
+    debug: Debug = False,
+) -> None:
+    """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
+    options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
+    options |= {"max_new_tokens": max_new_tokens, "stop": stop}
+    llm = _load(model, threads, cpus, isa, ctx)
+    messages = _messages(system)
+    for question in _questions():
+        messages.append({"role": "user", "content": question})
+        answer: list[str] = []
+        try:
+            _write(_recorded(llm.chat(messages, stream=True, **options), answer))
+        except KeyboardInterrupt:
+            typer.echo(" [stopped]", nl=False, err=True)
+        except ContextOverflowError as error:
+            _fail(f"{error}; the conversation starts afresh")
+            messages = _messages(system)
+            continue
+        typer.echo()
+        _write_stats(llm)
+        messages.append({"role": "assistant", "content": "".join(answer)})
+
+
+@app.command()
+def info(
+    model: Annotated[str, typer.Argument(help="A .gguf file or a model name.")],
+    debug: Debug = False,
+) -> None:
+    """Show what a model file holds and whether it can run, without loading its weights."""
+    _write_report(reports.model_report(find_model(model)))
+
+
+@app.command()
+def doctor(threads: Threads = 0, cpus: Cpus = "", isa: Isa = "", debug: Debug = False) -> None:
+    """Show the CPU's features, the kernels in use and why, cores, pinning and memory."""
+    with _usage():
+        if isa:
+            intattention.use_isa(isa)
+        pinned = machine.parse_cpus(cpus) if cpus else None
+        lines = list(reports.machine_report(threads, pinned))
+    _write_report(lines)
+
+
+def _sampling(
+    temperature: float, top_p: float, top_k: int, min_p: float, penalty: float, seed: int
+) -> dict[str, Any]:
+    """Checked before the model loads."""
+    options = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repetition_penalty": penalty,
+        "seed": None if seed == -1 else seed,
+    }
+    with _usage():
+        SamplingParams(**options)  # type: ignore[arg-type]
+    return options
+
+
+def _load(model: str, threads: int, cpus: str, isa: str, ctx: int) -> LLM:
+    with _usage():
+        pinned = machine.parse_cpus(cpus) if cpus else None
+        if isa:
+            intattention.use_isa(isa)
+    path: Path = find_model(model)
+    with _progress_bar() as progress:
+        return LLM.load(path, threads, pinned, ctx or None, progress)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[LoadProgress | None]:
+    """A bar on stderr if that is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("loading"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda done, total, name: bar.update(task, completed=done, total=total)
+
+
+def _messages(system: str, *user: str) -> list[dict[str, str]]:
+    messages = [{"role": "system", "content": system}] if system else []
+    return messages + [{"role": "user", "content": text} for text in user]
+
+
+def _questions() -> Iterator[str]:
+    """Non-empty lines from stdin until Ctrl-D; the prompt is shown to a person only."""
+    ask: Callable[[], str] = input
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 - line editing and history for input()
+
+        def ask() -> str:
+            return input("> ")
+
+    while True:
+        try:
+            question = ask().strip()
+        except EOFError:
+            if sys.stdin.isatty():
+                typer.echo(err=True)
+            return
+        except KeyboardInterrupt:
+            typer.echo("\n(Ctrl-D leaves)", err=True)
+            continue
+        if question:
+            yield question
+
+
+def _recorded(pieces: Iterable[str], record: list[str]) -> Iterator[str]:
+    for piece in pieces:
+        record.append(piece)
+        yield piece
+
+
+def _write(pieces: Iterable[str]) -> None:
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+
+
+def _write_stats(llm: LLM) -> None:
+    stats = llm.last_stats
+    typer.echo(
+        f"prompt {stats.prompt_tokens} tokens ({stats.reused_tokens} reused), "
+        f"{stats.prompt_tokens_per_second:.1f} tok/s; decode {stats.generated_tokens} tokens, "
+        f"{stats.decode_tokens_per_second:.1f} tok/s; "
+        f"peak memory {machine.format_bytes(machine.peak_memory_bytes())}",
+        err=True,
+    )
+
+
+def _write_report(lines: Iterable[reports.Line]) -> None:
+    lines = list(lines)
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        typer.echo(f"{name:<{width}}  {value}")

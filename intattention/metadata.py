@@ -1,0 +1,73 @@
+"""Typed access to a checkpoint's metadata; what is missing or absurd is said with its value."""
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from intattention.checkpoint import Checkpoint
+from intattention.errors import ModelFileError
+
+
+class Metadata:
+    """Reads keys as ints, floats, strings and lists. Every failure is a ModelFileError."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.path = checkpoint.path
+        self.values = checkpoint.metadata
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        """An int in low..high; ``default`` (unchecked) if the key is absent."""
+        value = self._get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self._fail(key, value, f"an integer from {low} to {high}")
+        return value
+
+    def real(self, key: str, low: float, high: float, default: float | None = None) -> float:
+        """A finite number in low..high."""
+        value = self._get(key, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            self._fail(key, value, "a number")
+        if not (math.isfinite(value) and low <= value <= high):
+            self._fail(key, value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string."""
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            self._fail(key, value, "a string")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A boolean."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            self._fail(key, value, "a boolean")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        """A list of strings."""
+        value = self._get(key, None)
+        if not isinstance(value, list):
+            self._fail(key, value, "a list of strings")
+        return value
+
+    def integers(self, key: str) -> list[int]:
+        """A list of integers."""
+        value = self._get(key, None)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+            self._fail(key, value, "a list of integers")
+        result: list[int] = value.tolist()
+        return result
+
+    def _get(self, key: str, default: object) -> object:
+        value: object = self.values.get(key, default)
+        if value is None:
+            raise ModelFileError(f"{self.path}: the metadata key {key} is missing")
+        return value
+
+    def _fail(self, key: str, value: object, expected: str) -> NoReturn:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:60] + "..."
+        raise ModelFileError(f"{self.path}: {key} is {shown}, expected {expected}")

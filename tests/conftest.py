@@ -1,0 +1,47 @@
+"""Fixtures for all tests: a tiny model, SmolLM2."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny_model
+
+from intattention import LLM
+from intattention.errors import ModelNotFoundError
+from intattention.model_registry import find_model
+
+SMOLLM2 = "smollm2-135m-instruct"
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Q4_1 model with a Q8_0 embedding; read-only."""
+    return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture
+def write_tiny(tmp_path: Path) -> Callable[..., Path]:
+    """write_tiny(**fields of TinyModel) -> path."""
+
+    def write(**fields: object) -> Path:
+        return tiny_model.write(tmp_path / "model.gguf", tiny_model.TinyModel(**fields))
+
+    return write
+
+
+@pytest.fixture
+def tiny(tiny_path: Path) -> LLM:
+    return LLM.load(tiny_path, threads=1)
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    try:
+        return find_model(SMOLLM2)
+    except ModelNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_path: Path) -> LLM:
+    return LLM.load(smollm2_path)

@@ -1,0 +1,98 @@
+"""A llama forward from the oracle's operators; the whole prompt at once, no cache."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.attention import attention
+from reference.float_kernels import rmsnorm, rope, rope_tables, swiglu
+from reference.linear import Weights, dequantize, linear, random_weights
+
+f32 = np.float32
+
+
+class Config(NamedTuple):
+    """The keyword arguments of DecoderConfig."""
+
+    vocab_size: int = 128
+    hidden_size: int = 64
+    intermediate_size: int = 96
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 4
+    num_key_value_heads: int = 2
+    head_dim: int = 16
+    max_position_embeddings: int = 4096
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+
+
+class Layer(NamedTuple):
+    input_layernorm: NDArray[f32]
+    qkv_proj: list[Weights]
+    o_proj: Weights
+    post_attention_layernorm: NDArray[f32]
+    gate_up_proj: list[Weights]
+    down_proj: Weights
+
+
+class Model(NamedTuple):
+    config: Config
+    embed_tokens: Weights
+    layers: list[Layer]
+    norm: NDArray[f32]
+    lm_head: Weights | None
+
+
+def forward(model: Model, ids: NDArray[np.int32]) -> NDArray[f32]:
+    """ids [T] -> logits [T, vocab]."""
+    c = model.config
+    cos, sin = rope_tables(np.arange(len(ids)), c.head_dim, c.rope_theta)
+    x = dequantize(model.embed_tokens)[ids]
+    for layer in model.layers:
+        h = rmsnorm(x, layer.input_layernorm, c.rms_norm_eps)
+        q, k, v = (_heads(linear(h, w), c.head_dim) for w in layer.qkv_proj)
+        o = attention(rope(q, cos, sin), rope(k, cos, sin), v)
+        x = x + linear(o.transpose(1, 0, 2).reshape(len(ids), -1), layer.o_proj)
+        h = rmsnorm(x, layer.post_attention_layernorm, c.rms_norm_eps)
+        gate, up = (linear(h, w) for w in layer.gate_up_proj)
+        x = x + linear(swiglu(gate, up), layer.down_proj)
+    return linear(rmsnorm(x, model.norm, c.rms_norm_eps), model.lm_head or model.embed_tokens)
+
+
+def _heads(x: NDArray[f32], head_dim: int) -> NDArray[f32]:
+    """[T, heads * d] -> [heads, T, d]"""
+    return np.ascontiguousarray(x.reshape(len(x), -1, head_dim).transpose(1, 0, 2))
+
+
+def random_model(
+    config: Config,
+    formats: tuple[str, ...] = ("w4g32", "w4g32a", "w8g32"),
+    tied: bool = True,
+    seed: int = 0,
+) -> Model:
+    """Random weights; the formats take turns, so a mixed qkv_proj is covered too."""
+    rng = np.random.default_rng(seed)
+    c = config
+    turn = iter(range(1 << 30))
+
+    def weights(n: int, k: int, std: float | None = None) -> Weights:
+        return random_weights(rng, formats[next(turn) % len(formats)], n, k, std or k**-0.5)
+
+    def norm() -> NDArray[f32]:
+        return rng.uniform(0.5, 1.5, c.hidden_size).astype(f32)
+
+    q_size, kv_size = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    layers = [
+        Layer(
+            input_layernorm=norm(),
+            qkv_proj=[weights(n, c.hidden_size) for n in (q_size, kv_size, kv_size)],
+            o_proj=weights(c.hidden_size, q_size),
+            post_attention_layernorm=norm(),
+            gate_up_proj=[weights(c.intermediate_size, c.hidden_size) for _ in range(2)],
+            down_proj=weights(c.hidden_size, c.intermediate_size),
+        )
+        for _ in range(c.num_hidden_layers)
+    ]
+    head = None if tied else weights(c.vocab_size, c.hidden_size)
+    return Model(c, weights(c.vocab_size, c.hidden_size, 1.0), layers, norm(), head)
