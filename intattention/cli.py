@@ -2,9 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -228,9 +227,8 @@ def _load(model: str, threads: int, cpus: str, isa: str, ctx: int) -> LLM:
         pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)
-    path: Path = find_model(model)
     with _progress_bar() as progress:
-        return LLM.load(path, threads, pinned, ctx or None, progress)
+        return LLM.load(model, threads, pinned, ctx or None, progress)
 
 
 @contextmanager
@@ -253,18 +251,14 @@ def _messages(system: str, *user: str) -> list[dict[str, str]]:
 
 def _questions() -> Iterator[str]:
     """Non-empty lines from stdin until Ctrl-D; the prompt is shown to a person only."""
-    ask: Callable[[], str] = input
-    if sys.stdin.isatty():
+    person = sys.stdin.isatty()
+    if person:
         import readline  # noqa: F401 - line editing and history for input()
-
-        def ask() -> str:
-            return input("> ")
-
     while True:
         try:
-            question = ask().strip()
+            question = input("> " if person else "").strip()
         except EOFError:
-            if sys.stdin.isatty():
+            if person:
                 typer.echo(err=True)
             return
         except KeyboardInterrupt:

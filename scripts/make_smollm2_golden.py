@@ -15,7 +15,6 @@ The file holds
 and tests/data/wikitext2_test_prefix.txt the part of the text that those 8,192 tokens need.
 """
 
-# ruff: noqa: T201
 import argparse
 import hashlib
 import json

@@ -75,7 +75,8 @@ def test_cuts_equal_the_plain_algorithm(
     assert abs(int(keep.sum()) - ids.size) <= 1
     assert ids.size >= 1
     np.testing.assert_allclose(p, full[: ids.size], rtol=1e-6, atol=1e-12)
-    np.testing.assert_array_equal(logits[ids], logits[order[: ids.size]])
+    # logits that differ by less than exp can tell may swap places
+    np.testing.assert_allclose(logits[ids], logits[order[: ids.size]], atol=1e-6)
 
 
 def test_repetition_penalty() -> None:
