@@ -133,7 +133,7 @@ def generate(
     options |= {"max_new_tokens": max_new_tokens, "stop": stop}
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
-        raise typer.BadParameter("the prompt is empty")
+        raise ValueError("the prompt is empty")
     llm = _load(model, threads, cpus, isa, ctx)
     if raw or llm.tokenizer.chat_template is None:
         pieces = llm.generate(system + prompt, stream=True, **options)
@@ -217,8 +217,7 @@ def _sampling(
         "repetition_penalty": penalty,
         "seed": None if seed == -1 else seed,
     }
-    with _usage():
-        SamplingParams(**options)  # type: ignore[arg-type]
+    SamplingParams(**options)  # type: ignore[arg-type]
     return options
 
 

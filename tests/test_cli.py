@@ -187,21 +187,34 @@ def test_help_names_the_commands(run: Run) -> None:
         (["generate"], "Missing"),
         (["fly"], "fly"),
         (["generate", "-m", "x", "--temperature", "hot", "hi"], "--temperature"),
-        (["generate", "-m", "x", "--temperature", "nan", "hi"], "temperature is nan"),
-        (["generate", "-m", "x", "--top-p", "0", "hi"], "top_p is 0"),
-        (["generate", "-m", "x", "--seed", "-2", "hi"], "seed is -2"),
         (["generate", "-m", "x", "--cpus", "7-4", "hi"], "'7-4'"),
         (["generate", "-m", "x", "--isa", "sse9", "hi"], "sse9"),
         (["generate", "-m", "x", "--threads", "-1", "hi"], "--threads"),
         (["generate", "-m", "x", "--ctx", "-1", "hi"], "--ctx"),
         (["generate", "-m", "x", "-n", "-1", "hi"], "--max-new-tokens"),
-        (["generate", "-m", "x", ""], "empty"),
         (["doctor", "--isa", "sse9"], "sse9"),
     ],
 )
 def test_usage_errors_exit_with_2(run: Run, arguments: list[str], words: str) -> None:
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
+    assert one_line_error(err)
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--temperature", "nan", "hi"], "temperature is nan"),
+        (["--top-p", "0", "hi"], "top_p is 0"),
+        (["--seed", "-2", "hi"], "seed is -2"),
+        ([""], "empty"),
+    ],
+)
+def test_bad_values_exit_with_1(run: Run, arguments: list[str], words: str) -> None:
+    """Before any model is looked for."""
+    status, out, err = run("generate", "-m", "no-such-model", *arguments)
+    assert (status, out) == (1, "")
     assert one_line_error(err)
     assert words in err
 
