@@ -40,28 +40,33 @@ KVCache filled_cache(size_t heads, size_t length, size_t d, const float* k, cons
 }
 
 void check(const AttentionShape& s) {
-  if (s.q_len == 0 || s.kv_len == 0 || s.n_heads == 0 || s.n_kv_heads == 0 || s.n_heads % s.n_kv_heads != 0)
+  const Mask& mask = s.mask;
+  if (s.q_len == 0 || mask.kv_len == 0 || s.n_heads == 0 || s.n_kv_heads == 0 || s.n_heads % s.n_kv_heads != 0)
     throw InvalidArgument(message("attention: ", s.n_heads, " query heads, ", s.n_kv_heads, " kv heads, q_len ",
-                                  s.q_len, ", kv_len ", s.kv_len,
+                                  s.q_len, ", kv_len ", mask.kv_len,
                                   ": none may be 0 and the query heads must be a multiple of the kv heads"));
-  if (s.causal && s.q_len > s.kv_len)
-    throw InvalidArgument(message("attention: causal with q_len ", s.q_len, " > kv_len ", s.kv_len));
-  if (s.window != 0 && !s.causal) throw InvalidArgument(message("attention: window ", s.window, " needs causal=True"));
+  if (mask.causal && s.q_len > mask.kv_len)
+    throw InvalidArgument(message("attention: causal with q_len ", s.q_len, " > kv_len ", mask.kv_len));
+  if (!mask.causal && (mask.window != 0 || mask.prefix != 0))
+    throw InvalidArgument(message("attention: window ", mask.window, " and prefix ", mask.prefix, " need causal=True"));
+  if (mask.window != 0 && mask.prefix != 0)
+    throw InvalidArgument(
+        message("attention: window ", mask.window, " and prefix ", mask.prefix, " exclude each other"));
   if (!(s.scale > 0.0f && std::isfinite(s.scale)))
     throw InvalidArgument(message("attention: scale is ", s.scale, ", expected a finite number > 0"));
 }
 
 py::array_t<float> run(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
-                       size_t window, ThreadPool* user_pool) {
+                       size_t window, ThreadPool* user_pool, size_t prefix) {
   const float* q_data = checked<float>(q, "q", 3);
   const float* k_data = checked<float>(k, "k", 3);
   const float* v_data = checked<float>(v, "v", 3);
   const size_t d = dim(q, 2), q_len = dim(q, 1), kv_len = dim(k, 1);
   check_shape(k, "k", {dim(k, 0), kv_len, d});
   check_shape(v, "v", {dim(k, 0), kv_len, d});
-  AttentionShape shape{dim(q, 0), dim(k, 0), d, q_len, 0, kv_len, causal, window, scale};
+  AttentionShape shape{dim(q, 0), dim(k, 0), d, q_len, Mask{kv_len, 0, causal, window, prefix}, scale};
   check(shape);
-  shape.q_position = causal ? kv_len - q_len : 0;
+  shape.mask.q_position = causal ? kv_len - q_len : 0;
   py::array_t<float> out = new_array<float>({shape.n_heads, q_len, d});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;
@@ -91,7 +96,7 @@ py::array_t<float> run(const py::array& q, const py::array& k, const py::array& 
 
 void register_attention(py::module_& m) {
   m.def("attention", &run, py::arg("q").noconvert(), py::arg("k").noconvert(), py::arg("v").noconvert(),
-        py::arg("causal"), py::arg("scale"), py::arg("window"), py::arg("pool") = py::none());
+        py::arg("causal"), py::arg("scale"), py::arg("window"), py::arg("pool") = py::none(), py::arg("prefix") = 0);
 }
 
 }  // namespace intattention::bindings

@@ -83,12 +83,19 @@ def rope_f32(x: F32, cos: F32, sin: F32) -> F32:
 
 def swiglu_f32(gate: F32, up: F32) -> F32: ...
 def attention(
-    q: F32, k: F32, v: F32, causal: bool, scale: float, window: int, pool: ThreadPool | None = None
+    q: F32,
+    k: F32,
+    v: F32,
+    causal: bool,
+    scale: float,
+    window: int,
+    pool: ThreadPool | None = None,
+    prefix: int = 0,
 ) -> F32:
     """q [n_heads, q_len, d], k, v [n_kv_heads, kv_len, d] -> [n_heads, q_len, d].
 
     Causal: query i sits at position kv_len - q_len + i. window 0 means none, else each query sees
-    at most its last ``window`` keys.
+    at most its last ``window`` keys. prefix: keys below it are seen by every query (causal only).
     """
 
 # linear ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ def attention(
     softmax: str = "index",
     window: int = 0,
     pool: ThreadPool | None = None,
+    prefix: int = 0,
 ) -> F32:
     """Scaled dot-product attention in integers; see docs/numerics.md, sections 1 to 5.
 
@@ -28,7 +29,8 @@ def attention(
     ``[n_heads, q_len, d]``. Strided arrays are copied; other dtypes are refused, not cast.
 
     causal: query i sits at position kv_len - q_len + i and sees the keys up to there. window: with
-    causal, it sees at most its last ``window`` keys (0: all). scale: 1/sqrt(d) by default.
+    causal, it sees at most its last ``window`` keys (0: all). prefix: with causal, every query also
+    sees the keys below ``prefix`` (prefix LM). scale: 1/sqrt(d) by default.
     softmax: only "index". pool: the threads to use; by default one per performance core, shared.
 
     ValueError: shapes that do not fit, a dtype other than float32, NaN or Inf, values out of range.
@@ -36,11 +38,12 @@ def attention(
     if softmax not in SOFTMAXES:
         raise ValueError(f"softmax is {softmax!r}, accepted: {', '.join(map(repr, SOFTMAXES))}")
     q, k, v = _checked("q", q), _checked("k", k), _checked("v", v)
-    if isinstance(window, bool) or not isinstance(window, (int, np.integer)) or window < 0:
-        raise ValueError(f"window is {window!r}, expected an integer >= 0")
+    for name, count in (("window", window), ("prefix", prefix)):
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+            raise ValueError(f"{name} is {count!r}, expected an integer >= 0")
     if scale is None:
         scale = 1 / math.sqrt(q.shape[2]) if q.shape[2] else 1.0
-    return _core.attention(q, k, v, bool(causal), float(scale), int(window), pool)
+    return _core.attention(q, k, v, bool(causal), float(scale), int(window), pool, int(prefix))
 
 
 def _checked(name: str, array: F32) -> F32:

@@ -75,7 +75,7 @@ class Kernel {
 
   size_t tiles() const { return shape_.n_kv_heads * tiles_per_head_; }
   size_t tile_rows() const { return std::min(tile_tokens_, shape_.q_len) * shape_.group(); }
-  size_t ranges() const { return (shape_.kv_len + kKeyRange - 1) / kKeyRange; }
+  size_t ranges() const { return (shape_.mask.kv_len + kKeyRange - 1) / kKeyRange; }
 
   Tile tile(size_t index) const {
     const size_t first = index % tiles_per_head_ * tile_tokens_;
@@ -86,7 +86,7 @@ class Kernel {
   void range(const Tile& tile, size_t range, Scratch& scratch, const RowStates& state) const {
     state.clear();
     constexpr size_t kBlocksPerRange = kKeyRange / kKeyBlock;
-    const size_t blocks = (shape_.kv_len + kKeyBlock - 1) / kKeyBlock;
+    const size_t blocks = (shape_.mask.kv_len + kKeyBlock - 1) / kKeyBlock;
     const size_t last = std::min((range + 1) * kBlocksPerRange, blocks);
     const int8_t* q = query_rows(tile);
     for (size_t row = 0; row < state.rows; ++row)
@@ -123,17 +123,8 @@ class Kernel {
     return q_ + (tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() * shape_.head_dim;
   }
 
-  struct KeySpan {
-    size_t begin, end;  // visible keys, relative to the block
-  };
-
   KeySpan visible(size_t token, size_t block_start) const {
-    const size_t position = shape_.q_position + token;
-    const size_t hi = shape_.causal ? std::min(position + 1, shape_.kv_len) : shape_.kv_len;
-    const size_t lo = shape_.window != 0 && position + 1 > shape_.window ? position + 1 - shape_.window : 0;
-    const auto within = [&](size_t key) { return key > block_start ? std::min(key - block_start, kKeyBlock) : 0; };
-    const size_t end = within(hi);
-    return {std::min(within(lo), end), end};
+    return shape_.mask.visible(token).within(block_start, kKeyBlock);
   }
 
   void block(const Tile& tile, size_t index, Scratch& scratch, const RowStates& state) const {
@@ -180,7 +171,7 @@ class Kernel {
         table_.index_softmax_s32u8(n, scratch.logits.as<int32_t>() + row * kKeyBlock, scratch.ratios.key_ratio(),
                                    scratch.ratios.value_ratio(), &io, scratch.counts.as<int16_t>(),
                                    scratch.probs.data() + row * kKeyBlock);
-        const bool empty = span.begin == span.end;
+        const bool empty = span.empty();
         decays[row] = empty ? kSkipRow : decay(state.max[row], io.max);
         if (empty) continue;
         state.sum[row] = state.sum[row] * decays[row] + static_cast<float>(io.sum);

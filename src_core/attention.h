@@ -9,6 +9,7 @@
 
 #include "aligned_buffer.h"
 #include "kv_cache.h"
+#include "mask.h"
 #include "thread_pool.h"
 
 namespace intattention {
@@ -16,10 +17,7 @@ namespace intattention {
 struct AttentionShape {
   size_t n_heads, n_kv_heads, head_dim;
   size_t q_len;
-  size_t q_position;  // position of query 0
-  size_t kv_len;
-  bool causal;    // query i sees keys 0 .. q_position + i
-  size_t window;  // with causal: at most the last `window` of them; 0 = no limit
+  Mask mask;
   float scale;
 
   size_t group() const { return n_heads / n_kv_heads; }
@@ -48,7 +46,7 @@ class AttentionWorkspace {
 //      that they form one tile and K and V are read once for all of them
 // q_scale  f32 [n_kv_heads][q_len][group]
 // out  f32 [q_len][n_heads][head_dim]
-// The cache holds kv_len rows of `layer`. Results do not depend on the number of threads.
+// The cache holds mask.kv_len rows of `layer`. Results do not depend on the number of threads.
 // Throws InvalidArgument if the cache's layout is not the active table's; std::bad_alloc.
 void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
                const KVCache& cache, size_t layer, float* out, AttentionWorkspace& workspace);

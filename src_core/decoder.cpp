@@ -175,10 +175,7 @@ void Decoder::attend(size_t layer, size_t count, size_t position, const KVCache&
                              config_.num_key_value_heads,
                              config_.head_dim,
                              count,
-                             position,
-                             position + count,
-                             true,
-                             0,
+                             Mask{position + count, position, /*causal=*/true},
                              scale};
   attention(*pool_, shape, w.q.as<int8_t>(), w.q_scale.as<float>(), cache, layer, w.attn.as<float>(), w.attention);
 }

@@ -26,17 +26,31 @@ def qkv(
     return tuple((rng.standard_normal(s) * size).astype(np.float32) for s in shapes)
 
 
-def run(q, k, v, causal=True, scale=None, window=0, pool=None) -> np.ndarray:
+def run(q, k, v, causal=True, scale=None, window=0, pool=None, prefix=0) -> np.ndarray:
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return _core.attention(q, k, v, causal, scale, window, pool)
+    return _core.attention(q, k, v, causal, scale, window, pool, prefix)
 
 
-def check(q, k, v, causal=True, scale=None, window=0) -> np.ndarray:
+def check(q, k, v, causal=True, scale=None, window=0, prefix=0) -> np.ndarray:
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    out = run(q, k, v, causal, scale, window)
+    out = run(q, k, v, causal, scale, window, prefix=prefix)
     assert out.dtype == np.float32
-    np.testing.assert_array_equal(out, attention(q, k, v, causal, scale, window))
+    np.testing.assert_array_equal(out, attention(q, k, v, causal, scale, window, prefix))
     return out
+
+
+@pytest.mark.parametrize("prefix", [1, 17, 256, 300, 1000])
+def test_prefix(prefix: int) -> None:
+    """Keys below the prefix are seen by every query; more than kv_len means all keys."""
+    check(*qkv(4, 2, 280, 290, 32), prefix=prefix)
+
+
+def test_prefix_needs_causal_and_no_window() -> None:
+    q, k, v = qkv(1, 1, 4, 9, 16)
+    with pytest.raises(ValueError, match="prefix 3 need causal"):
+        run(q, k, v, causal=False, prefix=3)
+    with pytest.raises(ValueError, match="window 2 and prefix 3"):
+        run(q, k, v, window=2, prefix=3)
 
 
 @pytest.mark.parametrize("d", [16, 48, 64, 80, 96, 128, 256])

@@ -56,8 +56,8 @@ class Attention : public KernelTest {
         q.insert(q.end(), &q_[row * p.head_dim], &q_[row * p.head_dim] + p.head_dim);
         q_scale.push_back(q_scale_[row]);
       }
-    const AttentionShape shape{p.n_heads,     p.n_kv_heads, p.head_dim, count, first,
-                               first + count, true,         p.window,   0.125f};
+    const AttentionShape shape{p.n_heads, p.n_kv_heads, p.head_dim, count, Mask{first + count, first, true, p.window},
+                               0.125f};
     std::vector<float> out(count * p.n_heads * p.head_dim);
     ThreadPool pool(threads, {});
     AttentionWorkspace workspace;

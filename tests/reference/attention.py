@@ -23,12 +23,13 @@ def attention(
     causal: bool = True,
     scale: float | None = None,
     window: int = 0,
+    prefix: int = 0,
 ) -> NDArray[f32]:
     """q [n_heads, q_len, d], k, v [n_kv_heads, kv_len, d] -> [n_heads, q_len, d]."""
     heads, q_len, d = q.shape
     kv_heads, kv_len, _ = k.shape
     scale = f32(1) / np.sqrt(f32(d)) if scale is None else f32(scale)
-    begin, end = visible_range(q_len, kv_len, causal, window)
+    begin, end = visible_range(q_len, kv_len, causal, window, prefix)
     q8, s_q, _ = quantize(q, d)
     k8, s_k, _ = quantize(k, d)
     v8, s_v, _ = quantize(v, d)
@@ -41,10 +42,12 @@ def attention(
     return out
 
 
-def visible_range(q_len: int, kv_len: int, causal: bool, window: int) -> tuple[NDArray, NDArray]:
+def visible_range(
+    q_len: int, kv_len: int, causal: bool, window: int, prefix: int = 0
+) -> tuple[NDArray, NDArray]:
     """Absolute keys begin <= j < end that each query sees."""
     position = kv_len - q_len + np.arange(q_len)
-    end = np.clip(position + 1, 0, kv_len) if causal else np.full(q_len, kv_len)
+    end = np.clip(np.maximum(position + 1, prefix), 0, kv_len) if causal else np.full(q_len, kv_len)
     begin = np.maximum(position + 1 - window, 0) if window else np.zeros(q_len, np.int64)
     return np.minimum(begin, end), end
 
@@ -114,6 +117,7 @@ def float_attention(
     causal: bool = True,
     scale: float | None = None,
     window: int = 0,
+    prefix: int = 0,
 ) -> NDArray[np.float64]:
     """Softmax attention in double: what the integers approximate."""
     heads, q_len, d = q.shape
@@ -122,7 +126,7 @@ def float_attention(
     k = np.repeat(k.astype(np.float64), repeat, axis=0)
     v = np.repeat(v.astype(np.float64), repeat, axis=0)
     logits = np.einsum("hqd,hkd->hqk", q.astype(np.float64), k) * scale
-    begin, end = visible_range(q_len, k.shape[1], causal, window)
+    begin, end = visible_range(q_len, k.shape[1], causal, window, prefix)
     j = np.arange(k.shape[1])
     visible = (j >= begin[:, None]) & (j < end[:, None])
     peak = np.where(visible, logits, -1e30).max(axis=-1, keepdims=True)
