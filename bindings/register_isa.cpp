@@ -38,7 +38,8 @@ std::map<std::string, std::string> kernel_names() {
           {"quantize_f32s8", origin("quantize_f32s8", &KernelTable::quantize_f32s8)},
           {"rmsnorm_f32", origin("rmsnorm_f32", &KernelTable::rmsnorm_f32)},
           {"rope_f32", origin("rope_f32", &KernelTable::rope_f32)},
-          {"swiglu_f32", origin("swiglu_f32", &KernelTable::swiglu_f32)}};
+          {"swiglu_f32", origin("swiglu_f32", &KernelTable::swiglu_f32)},
+          {"accumulate_s32f32", origin("accumulate_s32f32", &KernelTable::accumulate_s32f32)}};
 }
 
 }  // namespace

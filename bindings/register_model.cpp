@@ -46,6 +46,27 @@ py::array_t<float> forward(Decoder& decoder, const py::array& ids, KVCache& cach
   return out;
 }
 
+// q [heads, T, d], k and v [kv_heads, T, d] of one layer.
+py::tuple capture_qkv(Decoder& decoder, const py::array& ids, KVCache& cache, size_t layer) {
+  const int32_t* id_data = checked<int32_t>(ids, "ids", 1);
+  const DecoderConfig& c = decoder.config();
+  const size_t count = dim(ids, 0), d = c.head_dim, kv_heads = c.num_key_value_heads;
+  const size_t rows = c.num_attention_heads + 2 * kv_heads;
+  py::array_t<float> q = new_array<float>({c.num_attention_heads, count, d});
+  py::array_t<float> k = new_array<float>({kv_heads, count, d}), v = new_array<float>({kv_heads, count, d});
+  std::vector<float*> heads;
+  for (py::array_t<float>* part : {&q, &k, &v})
+    for (py::ssize_t h = 0; h < part->shape(0); ++h) heads.push_back(part->mutable_data(h, 0, 0));
+  {
+    py::gil_scoped_release release;
+    std::vector<float> qkv(count * rows * d);
+    decoder.capture_qkv(id_data, count, cache, layer, qkv.data());
+    for (size_t t = 0; t < count; ++t)
+      for (size_t h = 0; h < rows; ++h) std::copy_n(&qkv[(t * rows + h) * d], d, heads[h] + t * d);
+  }
+  return py::make_tuple(q, k, v);
+}
+
 void register_cache(py::module_& m) {
   py::class_<KVCache, std::shared_ptr<KVCache>>(m, "KVCache")
       .def(py::init<size_t, size_t, size_t, size_t>(), py::arg("num_layers"), py::arg("num_key_value_heads"),
@@ -110,7 +131,8 @@ void register_model(py::module_& m) {
             return std::make_shared<KVCache>(c.num_hidden_layers, c.num_key_value_heads, c.head_dim, max_len);
           },
           py::arg("max_len"))
-      .def("forward", &forward, py::arg("ids").noconvert(), py::arg("cache"), py::arg("logits") = "last");
+      .def("forward", &forward, py::arg("ids").noconvert(), py::arg("cache"), py::arg("logits") = "last")
+      .def("capture_qkv", &capture_qkv, py::arg("ids").noconvert(), py::arg("cache"), py::arg("layer"));
 }
 
 }  // namespace intattention::bindings

@@ -203,3 +203,9 @@ class Decoder:
         Returns float32 [1, vocab] ("last"), [T, vocab] ("all") or [0, vocab] ("none"). On any
         exception the cache is as it was. Releases the GIL.
         """
+    def capture_qkv(self, ids: S32, cache: KVCache, layer: int) -> tuple[F32, F32, F32]:
+        """What attention of ``layer`` sees for ``ids`` appended to the cache, for studies.
+
+        q [heads, T, head_dim] and k [kv_heads, T, head_dim] after RoPE, v like k, before they are
+        quantised. The cache ends as it was.
+        """

@@ -18,6 +18,7 @@ constexpr KernelTable kAvx2Table = {
     rmsnorm_f32_avx2,
     rope_f32_avx2,
     swiglu_f32_avx2,
+    accumulate_s32f32_avx2,
 };
 
 }  // namespace

@@ -13,17 +13,31 @@ namespace intattention {
 // What one thread needs for one tile.
 struct AttentionWorkspace::Scratch {
   AlignedBuffer logits, probs, counts, pv, range_state, total_state;
-  std::vector<int> narrow;  // shift of each row
   BlockRatios ratios;
+  // Per row: shift of the logits; and of the block at hand: seen at all, factors of the output.
+  std::vector<int> narrow;
+  std::vector<char> visible;
+  std::vector<float> decay, v_scale;
+  const AttentionWorkspace* workspace;
+  int worker;
 
-  Scratch(size_t rows, size_t head_dim, size_t state_floats)
+  Scratch(size_t rows, size_t head_dim, size_t state_floats, const AttentionWorkspace* owner, int owner_worker)
       : logits(rows * kKeyBlock * sizeof(int32_t)),
         probs(rows * kKeyBlock),
         counts(kKeyBlock * sizeof(int16_t)),
         pv(rows * head_dim * sizeof(int32_t)),
         range_state(state_floats * sizeof(float)),
         total_state(state_floats * sizeof(float)),
-        narrow(rows) {}
+        narrow(rows),
+        visible(rows),
+        decay(rows),
+        v_scale(rows),
+        workspace(owner),
+        worker(owner_worker) {}
+
+  void stage(AttentionStage next) const {
+    if (workspace->on_stage != nullptr) workspace->on_stage(workspace->stage_context, worker, next);
+  }
 };
 
 namespace {
@@ -134,60 +148,65 @@ class Kernel {
     if (keys == 0 || visible(tile.first_token, start).begin == kKeyBlock) return;
     const KVBlock kv = cache_.block(layer_, tile.kv_head, index);
     const size_t n = (keys + 15) / 16 * 16;  // the softmax works on 16 keys at a time
+    scratch.stage(AttentionStage::kQK);
     table_.gemm_s8s8s32(rows, n, d, query_rows(tile), d, kv.k, kTileRows * d, scratch.logits.as<int32_t>(), kKeyBlock);
-    scratch.ratios.reset(kv.k_scale, kv.v_scale);
-    float v_scale[kMaxTileTokens], decays[kMaxTileRows];
-    softmax_rows(tile, start, n, scratch, state, v_scale, decays);
+    scratch.stage(AttentionStage::kSoftmax);
+    softmax_rows(tile, start, n, kv, scratch, state);
+    scratch.stage(AttentionStage::kPV);
     table_.gemm_u8s8s32(rows, d, n, scratch.probs.data(), kKeyBlock, kv.v, kTileRows * kKeyBlock,
                         scratch.pv.as<int32_t>(), d);
-    for (size_t row = 0; row < rows; ++row) {
-      const float a = decays[row], s = v_scale[row / shape_.group()];
-      if (a == kSkipRow) continue;
-      const int32_t* pv = scratch.pv.as<int32_t>() + row * d;
-      float* out = state.out + row * d;
-      for (size_t c = 0; c < d; ++c) out[c] = out[c] * a + static_cast<float>(pv[c]) * s;
+    for (size_t row = 0; row < rows; ++row)
+      if (scratch.visible[row])
+        table_.accumulate_s32f32(d, scratch.decay[row], scratch.v_scale[row], scratch.pv.as<int32_t>() + row * d,
+                                 state.out + row * d);
+    scratch.stage(AttentionStage::kOther);
+  }
+
+  // E' of every row of the block into scratch.probs; updates max and sum; leaves the factors for the output.
+  void softmax_rows(const Tile& tile, size_t start, size_t n, const KVBlock& kv, Scratch& scratch,
+                    const RowStates& state) const {
+    scratch.ratios.reset();
+    for (size_t token = 0; token < tile.tokens; ++token) {
+      const KeySpan span = visible(tile.first_token + token, start);
+      const BlockRatios& ratios = ratios_for(span, kv, scratch);
+      for (size_t row = token * shape_.group(); row < (token + 1) * shape_.group(); ++row)
+        softmax_row(tile, row, span, n, ratios, scratch, state);
     }
   }
 
-  // E' of every row of the block into scratch.probs; updates max and sum; leaves the factors of the output.
-  void softmax_rows(const Tile& tile, size_t start, size_t n, Scratch& scratch, const RowStates& state, float* v_scale,
-                    float* decays) const {
-    const size_t group = shape_.group();
-    for (size_t token = 0; token < tile.tokens; ++token) {
-      const KeySpan span = visible(tile.first_token + token, start);
-      scratch.ratios.extend_to(span.end);
-      v_scale[token] = scratch.ratios.v_scale_max();
-      const float* q_scale = q_scale_ + (tile.kv_head * shape_.q_len + tile.first_token + token) * group;
-      for (size_t h = 0; h < group; ++h) {
-        const size_t row = token * group + h;
-        const RowFactor f = row_factor(q_scale[h], scratch.ratios.k_scale_max(), shape_.scale, scratch.narrow[row]);
-        IndexSoftmaxRow io{static_cast<uint32_t>(span.begin),
-                           static_cast<uint32_t>(span.end),
-                           scratch.narrow[row],
-                           f.lshift,
-                           f.factor,
-                           state.max[row],
-                           0};
-        table_.index_softmax_s32u8(n, scratch.logits.as<int32_t>() + row * kKeyBlock, scratch.ratios.key_ratio(),
-                                   scratch.ratios.value_ratio(), &io, scratch.counts.as<int16_t>(),
-                                   scratch.probs.data() + row * kKeyBlock);
-        const bool empty = span.empty();
-        decays[row] = empty ? kSkipRow : decay(state.max[row], io.max);
-        if (empty) continue;
-        state.sum[row] = state.sum[row] * decays[row] + static_cast<float>(io.sum);
-        state.max[row] = io.max;
-      }
-    }
+  // The ratios over keys [0, span.end): the cache's own if that is the whole block and it is full.
+  const BlockRatios& ratios_for(const KeySpan& span, const KVBlock& kv, Scratch& scratch) const {
+    if (span.end == kKeyBlock && kv.ratios != nullptr) return *kv.ratios;
+    scratch.ratios.extend_to(span.end, kv.k_scale, kv.v_scale);
+    return scratch.ratios;
+  }
+
+  void softmax_row(const Tile& tile, size_t row, const KeySpan& span, size_t n, const BlockRatios& ratios,
+                   Scratch& scratch, const RowStates& state) const {
+    const float q_scale = q_scale_[(tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() + row];
+    const int narrow = scratch.narrow[row];
+    const RowFactor f = row_factor(q_scale, ratios.k_scale_max, shape_.scale, narrow);
+    IndexSoftmaxRow io{};
+    io.begin = static_cast<uint32_t>(span.begin);
+    io.end = static_cast<uint32_t>(span.end);
+    io.narrow = narrow;
+    io.lshift = f.lshift;
+    io.factor = f.factor;
+    io.max = state.max[row];
+    table_.index_softmax_s32u8(n, scratch.logits.as<int32_t>() + row * kKeyBlock, ratios.key_ratio, ratios.value_ratio,
+                               &io, scratch.counts.as<int16_t>(), scratch.probs.data() + row * kKeyBlock);
+    scratch.visible[row] = !span.empty();
+    if (span.empty()) return;
+    scratch.decay[row] = decay(state.max[row], io.max);
+    scratch.v_scale[row] = ratios.v_scale_max;
+    state.sum[row] = state.sum[row] * scratch.decay[row] + static_cast<float>(io.sum);
+    state.max[row] = io.max;
   }
 
  public:
   static constexpr size_t kMaxGroup = 256;
 
  private:
-  static constexpr size_t kMaxTileTokens = kTileQueryRows;
-  static constexpr size_t kMaxTileRows = kMaxGroup;  // a group above kTileQueryRows makes its own tile
-  static constexpr float kSkipRow = -1.0f;           // decays are never negative
-
   const KernelTable& table_;
   const AttentionShape shape_;
   const int8_t* q_;
@@ -216,7 +235,7 @@ void AttentionWorkspace::prepare(int threads, size_t rows, size_t head_dim, size
   if (rows > rows_ || head_dim != head_dim_ || scratch_.size() < static_cast<size_t>(threads)) {
     scratch_.clear();
     for (int worker = 0; worker < threads; ++worker)
-      scratch_.push_back(std::make_unique<Scratch>(rows, head_dim, RowStates::floats(rows, head_dim)));
+      scratch_.push_back(std::make_unique<Scratch>(rows, head_dim, RowStates::floats(rows, head_dim), this, worker));
     rows_ = rows;
     head_dim_ = head_dim;
   }

@@ -23,6 +23,9 @@ struct AttentionShape {
   size_t group() const { return n_heads / n_kv_heads; }
 };
 
+// What a thread is busy with; see AttentionWorkspace::on_stage.
+enum class AttentionStage { kOther, kQK, kSoftmax, kPV };
+
 // Memory that attention() works in: per thread a few tens of KB whatever kv_len is, plus the partial results
 // of split-KV. Kept between calls; one call at a time.
 class AttentionWorkspace {
@@ -35,6 +38,11 @@ class AttentionWorkspace {
   void prepare(int threads, size_t rows, size_t head_dim, size_t part_floats);
   Scratch& scratch(int worker) { return *scratch_[static_cast<size_t>(worker)]; }
   float* parts() { return parts_.as<float>(); }
+
+  // Called, if set, whenever a thread starts a stage; for benchmarks, which bring their own clock.
+  using StageHook = void (*)(void* context, int worker, AttentionStage stage);
+  StageHook on_stage = nullptr;
+  void* stage_context = nullptr;
 
  private:
   size_t rows_ = 0, head_dim_ = 0;

@@ -65,11 +65,8 @@ Decoder::Decoder(const DecoderConfig& config, Weights embed_tokens,
 
 void Decoder::forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits) {
   std::lock_guard<std::mutex> lock(mutex_);
-  check_call(ids, count, cache);
+  prepare(ids, count, cache);
   const size_t start = cache.length();
-  cache.reserve(start + count);
-  if (!work_ || work_->capacity < std::min(count, kMaxBatch))
-    work_ = std::make_shared<Workspace>(config_, std::min(count, kMaxBatch));
   const ThreadPool::CallerPin pin(*pool_);
   for (size_t done = 0; done < count;) {
     const size_t batch = std::min(kMaxBatch, count - done);
@@ -82,35 +79,75 @@ void Decoder::forward(const int32_t* ids, size_t count, KVCache& cache, LogitRow
   cache.set_length(start + count);
 }
 
+void Decoder::capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size_t layer, float* qkv) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (layer >= layers_.size())
+    throw InvalidArgument(message("capture: layer ", layer, " of a model with ", layers_.size()));
+  prepare(ids, count, cache);
+  const size_t width = layers_[layer]->qkv_proj.out_features();
+  const ThreadPool::CallerPin pin(*pool_);
+  for (size_t done = 0; done < count;) {
+    const size_t batch = std::min(kMaxBatch, count - done), position = cache.length() + done;
+    rotary_angles(batch, position);
+    embed(ids + done, batch);
+    const float* residual = nullptr;
+    for (size_t i = 0; i < layer; ++i) residual = run_layer(i, batch, position, cache, residual);
+    project_qkv(layer, batch, position, cache, residual);
+    check_finite(batch, position);
+    std::copy_n(work_->qkv.as<float>(), batch * width, qkv + done * width);
+    done += batch;
+  }
+}
+
+// Checks the call, takes the memory and resets the flag of non-finite values.
+void Decoder::prepare(const int32_t* ids, size_t count, KVCache& cache) {
+  check_call(ids, count, cache);
+  cache.reserve(cache.length() + count);
+  if (!work_ || work_->capacity < std::min(count, kMaxBatch))
+    work_ = std::make_shared<Workspace>(config_, std::min(count, kMaxBatch));
+  work_->finite.store(true);
+}
+
 void Decoder::forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows,
                             float* logits) {
-  Workspace& w = *work_;
-  w.finite.store(true);
   rotary_angles(count, position);
   embed(ids, count);
-  const float* residual = nullptr;  // what the next norm adds to the residual stream first
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const DecoderLayer& layer = *layers_[i];
-    norm_quantize(count, residual, layer.input_layernorm);
-    layer.qkv_proj.forward(*pool_, count, w.normed_q, 0, w.qkv.as<float>());
-    rope_quantize_append(i, count, position, cache);
-    attend(i, count, position, cache);
-    quantize_rows(count, w.attn.as<float>(), w.attn_q);
-    layer.o_proj.forward(*pool_, count, w.attn_q, 0, w.projected.as<float>());
-
-    norm_quantize(count, w.projected.as<float>(), layer.post_attention_layernorm);
-    layer.gate_up_proj.forward(*pool_, count, w.normed_q, 0, w.gate_up.as<float>());
-    swiglu_quantize(count);
-    layer.down_proj.forward(*pool_, count, w.act_q, 0, w.projected.as<float>());
-    residual = w.projected.as<float>();
-  }
-  if (!w.finite.load())
-    throw NumericError(
-        message("NaN or Inf in q, k or v of the tokens at positions ", position, " to ", position + count - 1));
+  const float* residual = nullptr;
+  for (size_t i = 0; i < layers_.size(); ++i) residual = run_layer(i, count, position, cache, residual);
+  check_finite(count, position);
   if (rows == LogitRows::kNone) return;
   norm_quantize(count, residual, norm_);
   const size_t first = rows == LogitRows::kLast ? count - 1 : 0;
   output_logits(first, count - first, logits);
+}
+
+// `residual` is what the previous layer left to add to the residual stream, null before the first; returns this
+// layer's.
+const float* Decoder::run_layer(size_t index, size_t count, size_t position, KVCache& cache, const float* residual) {
+  Workspace& w = *work_;
+  const DecoderLayer& layer = *layers_[index];
+  project_qkv(index, count, position, cache, residual);
+  attend(index, count, position, cache);
+  quantize_rows(count, w.attn.as<float>(), w.attn_q);
+  layer.o_proj.forward(*pool_, count, w.attn_q, 0, w.projected.as<float>());
+
+  norm_quantize(count, w.projected.as<float>(), layer.post_attention_layernorm);
+  layer.gate_up_proj.forward(*pool_, count, w.normed_q, 0, w.gate_up.as<float>());
+  swiglu_quantize(count);
+  layer.down_proj.forward(*pool_, count, w.act_q, 0, w.projected.as<float>());
+  return w.projected.as<float>();
+}
+
+void Decoder::project_qkv(size_t index, size_t count, size_t position, KVCache& cache, const float* residual) {
+  norm_quantize(count, residual, layers_[index]->input_layernorm);
+  layers_[index]->qkv_proj.forward(*pool_, count, work_->normed_q, 0, work_->qkv.as<float>());
+  rope_quantize_append(index, count, position, cache);
+}
+
+void Decoder::check_finite(size_t count, size_t position) const {
+  if (!work_->finite.load())
+    throw NumericError(
+        message("NaN or Inf in q, k or v of the tokens at positions ", position, " to ", position + count - 1));
 }
 
 void Decoder::embed(const int32_t* ids, size_t count) {

@@ -49,12 +49,20 @@ class Decoder {
   // then as it was.
   void forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits);
 
+  // Runs the ids through layers 0 .. layer-1 and gives what attention of `layer` sees, for studies and benchmarks:
+  // f32 [count][(heads + 2 * kv_heads) * head_dim], q and k after RoPE, v. `cache` ends as it was.
+  void capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size_t layer, float* qkv);
+
  private:
   struct Workspace;
 
   void check_weights() const;
   void check_call(const int32_t* ids, size_t count, const KVCache& cache) const;
+  void prepare(const int32_t* ids, size_t count, KVCache& cache);
   void forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows, float* logits);
+  const float* run_layer(size_t index, size_t count, size_t position, KVCache& cache, const float* residual);
+  void project_qkv(size_t index, size_t count, size_t position, KVCache& cache, const float* residual);
+  void check_finite(size_t count, size_t position) const;
   void embed(const int32_t* ids, size_t count);
   void norm_quantize(size_t count, const float* add, const std::vector<float>& weight);
   void rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache);

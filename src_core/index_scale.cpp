@@ -27,9 +27,10 @@ void fill_ratios(const float* scale, float max, float one, size_t begin, size_t 
 // Extends (max, ratio) from the prefix `begin` to `end`; a new maximum changes the whole prefix.
 template <typename T>
 void extend(const float* scale, float one, size_t begin, size_t end, float* max, T* ratio) {
-  const float former = *max;
-  for (size_t j = begin; j < end; ++j) *max = scale[j] > *max ? scale[j] : *max;
-  fill_ratios(scale, *max, one, *max > former ? 0 : begin, end, ratio);
+  float largest = *max;
+  for (size_t j = begin; j < end; ++j) largest = scale[j] > largest ? scale[j] : largest;
+  fill_ratios(scale, largest, one, largest > *max ? 0 : begin, end, ratio);
+  *max = largest;
 }
 
 }  // namespace
@@ -54,18 +55,11 @@ RowFactor row_factor(float q_scale, float k_scale_max, float scale, int narrow) 
   return {static_cast<int16_t>(std::min(rne(mantissa), 32767)), lshift};
 }
 
-void BlockRatios::reset(const float* k_scale, const float* v_scale) {
-  k_scale_ = k_scale;
-  v_scale_ = v_scale;
-  end_ = 0;
-  k_scale_max_ = v_scale_max_ = 0.0f;
-}
-
-void BlockRatios::extend_to(size_t end) {
-  if (end <= end_) return;
-  extend(k_scale_, 32767.0f, end_, end, &k_scale_max_, key_ratio_);
-  extend(v_scale_, 256.0f, end_, end, &v_scale_max_, value_ratio_);
-  end_ = end;
+void BlockRatios::extend_to(size_t new_end, const float* k_scale, const float* v_scale) {
+  if (new_end <= end) return;
+  extend(k_scale, 32767.0f, end, new_end, &k_scale_max, key_ratio);
+  extend(v_scale, 256.0f, end, new_end, &v_scale_max, value_ratio);
+  end = new_end;
 }
 
 }  // namespace intattention

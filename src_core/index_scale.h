@@ -22,26 +22,20 @@ struct RowFactor {
 // From F = ((s_q * S_k) * scale) * (2^n * (1024/6.6) * (32768/32767)).
 RowFactor row_factor(float q_scale, float k_scale_max, float scale, int narrow);
 
-// Ratios of the scales of keys [0, end) of a block to their maximum, for a prefix that grows.
-class BlockRatios {
- public:
-  // Starts a block.
-  void reset(const float* k_scale, const float* v_scale);
-  // Makes ratios valid for keys [0, end); end never shrinks within a block.
-  void extend_to(size_t end);
+// Ratios of the scales of keys [0, end) of a block to their maximum, for a prefix that grows. A block that is
+// full never changes again; the KV cache keeps its ratios.
+struct BlockRatios {
+  size_t end = 0;
+  float k_scale_max = 0.0f, v_scale_max = 0.0f;
+  int16_t key_ratio[kKeyBlock] = {};
+  uint16_t value_ratio[kKeyBlock] = {};
 
-  const int16_t* key_ratio() const { return key_ratio_; }
-  const uint16_t* value_ratio() const { return value_ratio_; }
-  float k_scale_max() const { return k_scale_max_; }
-  float v_scale_max() const { return v_scale_max_; }
-
- private:
-  const float* k_scale_ = nullptr;
-  const float* v_scale_ = nullptr;
-  size_t end_ = 0;
-  float k_scale_max_ = 0.0f, v_scale_max_ = 0.0f;
-  int16_t key_ratio_[kKeyBlock] = {};
-  uint16_t value_ratio_[kKeyBlock] = {};
+  void reset() {
+    end = 0;
+    k_scale_max = v_scale_max = 0.0f;
+  }
+  // Makes the ratios those of keys [0, new_end); new_end below `end` changes nothing.
+  void extend_to(size_t new_end, const float* k_scale, const float* v_scale);
 };
 
 }  // namespace intattention

@@ -110,6 +110,9 @@ using RopeF32 = void (*)(size_t n, const float* cos, const float* sin, float* x)
 // y[i] = (gate[i] / (1 + exp_f32(-gate[i]))) * up[i]; n a multiple of 8; exp_f32 in exp_f32.h.
 using SwigluF32 = void (*)(size_t n, const float* gate, const float* up, float* y);
 
+// out[i] = out[i] * decay + float(sum[i]) * scale; n a multiple of 8. The step between key blocks.
+using AccumulateS32F32 = void (*)(size_t n, float decay, float scale, const int32_t* sum, float* out);
+
 struct KernelTable {
   const char* name;            // "portable", "avx2", "neon", "dotprod", "i8mm"
   uint32_t required_features;  // bits of CpuFeature
@@ -123,6 +126,7 @@ struct KernelTable {
   RmsNormF32 rmsnorm_f32;
   RopeF32 rope_f32;
   SwigluF32 swiglu_f32;
+  AccumulateS32F32 accumulate_s32f32;
 };
 
 // LUT[i] = rne(255 * exp(-6.6 * i / 31)); checked against the formula in tests/test_index_softmax.py.

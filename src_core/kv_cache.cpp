@@ -47,8 +47,7 @@ void KVCache::reserve(size_t length) {
 
 void KVCache::write(size_t layer, size_t head, size_t position, const int8_t* k, float k_scale, const int8_t* v,
                     float v_scale) {
-  uint8_t* base = blocks_[position / kKeyBlock]->data() + head_offset(layer, head);
-  int8_t* k_tiles = reinterpret_cast<int8_t*>(base);
+  int8_t* k_tiles = reinterpret_cast<int8_t*>(head_data(layer, head, position / kKeyBlock));
   int8_t* v_tiles = k_tiles + kKeyBlock * head_dim_;
   float* k_scales = reinterpret_cast<float*>(v_tiles + kKeyBlock * head_dim_);
   const size_t row = position % kKeyBlock;
@@ -59,6 +58,18 @@ void KVCache::write(size_t layer, size_t head, size_t position, const int8_t* k,
   k_scales[kKeyBlock + row] = v_scale;
 }
 
+void KVCache::set_length(size_t length) {
+  for (size_t index = length_ / kKeyBlock; index < length / kKeyBlock; ++index)
+    for (size_t layer = 0; layer < n_layers_; ++layer)
+      for (size_t head = 0; head < n_kv_heads_; ++head) {
+        uint8_t* scales = head_data(layer, head, index) + 2 * kKeyBlock * head_dim_;
+        const float* k_scale = reinterpret_cast<const float*>(scales);
+        BlockRatios* ratios = new (scales + 2 * kKeyBlock * sizeof(float)) BlockRatios;
+        ratios->extend_to(kKeyBlock, k_scale, k_scale + kKeyBlock);
+      }
+  length_ = length;
+}
+
 void KVCache::truncate(size_t length) {
   if (length > length_) throw InvalidArgument(message("cache: truncate to ", length, " but it holds ", length_));
   length_ = length;
@@ -66,11 +77,12 @@ void KVCache::truncate(size_t length) {
 }
 
 KVBlock KVCache::block(size_t layer, size_t head, size_t index) const {
-  const uint8_t* base = blocks_[index]->data() + head_offset(layer, head);
-  const int8_t* k = reinterpret_cast<const int8_t*>(base);
+  const int8_t* k = reinterpret_cast<const int8_t*>(head_data(layer, head, index));
   const int8_t* v = k + kKeyBlock * head_dim_;
   const float* scales = reinterpret_cast<const float*>(v + kKeyBlock * head_dim_);
-  return {k, v, scales, scales + kKeyBlock};
+  const bool full = index < length_ / kKeyBlock;
+  return {k, v, scales, scales + kKeyBlock,
+          full ? reinterpret_cast<const BlockRatios*>(scales + 2 * kKeyBlock) : nullptr};
 }
 
 }  // namespace intattention

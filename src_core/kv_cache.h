@@ -5,6 +5,7 @@
 //   K tiles   256 keys x head_dim       8 keys interleaved,     tile_stride 8 * head_dim
 //   V tiles   head_dim x 256 keys       8 channels interleaved, tile_stride 8 * 256
 //   s_k[256], s_v[256]                  float32
+//   BlockRatios                         filled in when the block is full, for the index softmax
 // so growth never copies and a row is written once. Forks share full blocks; a shared block is copied
 // when it is about to be written.
 //
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "aligned_buffer.h"
+#include "index_scale.h"
 #include "packing.h"
 
 namespace intattention {
@@ -26,6 +28,7 @@ struct KVBlock {
   const int8_t* v;
   const float* k_scale;
   const float* v_scale;
+  const BlockRatios* ratios;  // null unless the block was full at the last set_length()
 };
 
 class KVCache {
@@ -51,16 +54,25 @@ class KVCache {
   void write(size_t layer, size_t head, size_t position, const int8_t* k, float k_scale, const int8_t* v,
              float v_scale);
 
-  void set_length(size_t length) { length_ = length; }  // after writing all layers of the new rows
-  void truncate(size_t length);                         // throws InvalidArgument if length > length()
+  void set_length(size_t length);  // after writing all layers of the new rows
+  void truncate(size_t length);    // throws InvalidArgument if length > length()
   KVCache fork() const { return *this; }
 
   KVBlock block(size_t layer, size_t head, size_t index) const;
 
  private:
-  size_t head_bytes() const { return 2 * kKeyBlock * (head_dim_ + sizeof(float)); }
+  size_t head_bytes() const {
+    const size_t bytes = 2 * kKeyBlock * (head_dim_ + sizeof(float)) + sizeof(BlockRatios);
+    return (bytes + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment * AlignedBuffer::kAlignment;
+  }
+  uint8_t* head_data(size_t layer, size_t head, size_t index) const {
+    return blocks_[index]->data() + head_offset(layer, head);
+  }
   size_t block_bytes() const { return n_layers_ * n_kv_heads_ * head_bytes(); }
   size_t head_offset(size_t layer, size_t head) const { return (layer * n_kv_heads_ + head) * head_bytes(); }
+
+  static_assert(sizeof(BlockRatios) % alignof(BlockRatios) == 0 && alignof(BlockRatios) <= 16,
+                "head_dim is a multiple of 16, so every part of a block stays aligned");
 
   size_t n_layers_, n_kv_heads_, head_dim_, max_len_, length_ = 0;
   uint32_t inner_;

@@ -19,6 +19,7 @@ constexpr KernelTable neon_table() {
   table.rmsnorm_f32 = rmsnorm_f32_neon;
   table.rope_f32 = rope_f32_neon;
   table.swiglu_f32 = swiglu_f32_neon;
+  table.accumulate_s32f32 = accumulate_s32f32_neon;
   return table;
 }
 

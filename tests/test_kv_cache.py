@@ -33,9 +33,9 @@ def test_starts_empty(decoder: _core.Decoder) -> None:
 
 
 def test_bytes_grow_by_blocks(decoder: _core.Decoder) -> None:
-    """Per layer, kv head and token: 2 * (head_dim bytes + one float scale)."""
+    """A block of a layer and kv head: 256 keys x 2 x (head_dim bytes, float scale, ratio), and 64."""
     cache = decoder.new_cache(700)
-    block = 256 * 2 * 2 * 2 * (16 + 4)
+    block = 2 * 2 * (256 * 2 * (16 + 4 + 2) + 64)
     lengths = (0, 1, 255, 256, 257, 512, 513, 700)
     assert [cache.bytes_for(n) for n in lengths] == [block * -(-n // 256) for n in lengths]
     for n in lengths[1:]:

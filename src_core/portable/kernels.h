@@ -19,5 +19,6 @@ void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8
 void rmsnorm_f32_portable(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_portable(size_t n, const float* cos, const float* sin, float* x);
 void swiglu_f32_portable(size_t n, const float* gate, const float* up, float* y);
+void accumulate_s32f32_portable(size_t n, float decay, float scale, const int32_t* sum, float* out);
 
 }  // namespace intattention

@@ -19,6 +19,7 @@ const KernelTable kPortableTable = {
     rmsnorm_f32_portable,
     rope_f32_portable,
     swiglu_f32_portable,
+    accumulate_s32f32_portable,
 };
 
 }  // namespace intattention

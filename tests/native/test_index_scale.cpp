@@ -53,17 +53,16 @@ TEST(IndexScale, RatiosFollowThePrefix) {
   k[200] = 4.0f;
   v[10] = 3.0f;
   BlockRatios ratios;
-  ratios.reset(k.data(), v.data());
-  ratios.extend_to(3);
-  EXPECT_EQ(ratios.key_ratio()[0], 32767);
-  EXPECT_EQ(ratios.value_ratio()[0], 0) << "all v scales are zero";
-  ratios.extend_to(200);
-  EXPECT_EQ(ratios.key_ratio()[0], 16384);
-  EXPECT_EQ(ratios.key_ratio()[3], 32767);
-  EXPECT_EQ(ratios.value_ratio()[10], 256);
-  ratios.extend_to(kKeyBlock);
-  EXPECT_EQ(ratios.key_ratio()[0], 8192);
-  EXPECT_EQ(ratios.k_scale_max(), 4.0f);
+  ratios.extend_to(3, k.data(), v.data());
+  EXPECT_EQ(ratios.key_ratio[0], 32767);
+  EXPECT_EQ(ratios.value_ratio[0], 0) << "all v scales are zero";
+  ratios.extend_to(200, k.data(), v.data());
+  EXPECT_EQ(ratios.key_ratio[0], 16384);
+  EXPECT_EQ(ratios.key_ratio[3], 32767);
+  EXPECT_EQ(ratios.value_ratio[10], 256);
+  ratios.extend_to(kKeyBlock, k.data(), v.data());
+  EXPECT_EQ(ratios.key_ratio[0], 8192);
+  EXPECT_EQ(ratios.k_scale_max, 4.0f);
 }
 
 }  // namespace
