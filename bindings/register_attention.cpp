@@ -1,5 +1,5 @@
 // attention() on float arrays: quantises q, k, v, fills a one-layer cache and runs the decoder's attention.
-#include <atomic>
+#include <chrono>
 #include <cmath>
 
 #include "arrays.h"
@@ -11,30 +11,36 @@
 namespace intattention::bindings {
 namespace {
 
-// Quantises n head vectors; throws InvalidArgument if one holds NaN or Inf.
-void quantize_heads(const char* name, size_t n, size_t d, const float* x, int8_t* q, float* scale) {
-  active_table().quantize_f32s8(n, d, x, q, scale, nullptr);
-  for (size_t i = 0; i < n; ++i)
-    if (!std::isfinite(scale[i])) throw InvalidArgument(message(name, " holds NaN or Inf (head vector ", i, ")"));
-}
-
+// Head vectors x [n][d] quantised row by row on the pool; throws InvalidArgument if one holds NaN or Inf.
 struct QuantizedHeads {
   AlignedBuffer q, scale;
-  QuantizedHeads(const char* name, size_t n, size_t d, const float* x) : q(n * d), scale(n * sizeof(float)) {
-    quantize_heads(name, n, d, x, q.as<int8_t>(), scale.as<float>());
+
+  QuantizedHeads(ThreadPool& pool, const char* name, size_t n, size_t d, const float* x)
+      : q(n * d), scale(n * sizeof(float)) {
+    constexpr size_t kRowsPerItem = 256;
+    pool.parallel_for((n + kRowsPerItem - 1) / kRowsPerItem, [&](size_t item, int) {
+      const size_t first = item * kRowsPerItem, count = std::min(kRowsPerItem, n - first);
+      active_table().quantize_f32s8(count, d, x + first * d, row(first, d), scale.as<float>() + first, nullptr);
+      for (size_t i = first; i < first + count; ++i)
+        if (!std::isfinite(scale.as<float>()[i]))
+          throw InvalidArgument(message(name, " holds NaN or Inf (head vector ", i, ")"));
+    });
   }
+  int8_t* row(size_t i, size_t d) { return q.as<int8_t>() + i * d; }
 };
 
-KVCache filled_cache(size_t heads, size_t length, size_t d, const float* k, const float* v) {
+KVCache filled_cache(ThreadPool& pool, size_t heads, size_t length, size_t d, const float* k, const float* v) {
   KVCache cache(1, heads, d, length);
   cache.reserve(length);
-  const QuantizedHeads k8("k", heads * length, d, k), v8("v", heads * length, d, v);
-  for (size_t h = 0; h < heads; ++h)
-    for (size_t j = 0; j < length; ++j) {
+  QuantizedHeads k8(pool, "k", heads * length, d, k), v8(pool, "v", heads * length, d, v);
+  const size_t blocks = (length + kKeyBlock - 1) / kKeyBlock;
+  pool.parallel_for(heads * blocks, [&](size_t item, int) {
+    const size_t h = item / blocks, first = item % blocks * kKeyBlock;
+    for (size_t j = first; j < std::min(first + kKeyBlock, length); ++j) {
       const size_t row = h * length + j;
-      cache.write(0, h, j, k8.q.as<int8_t>() + row * d, k8.scale.as<float>()[row], v8.q.as<int8_t>() + row * d,
-                  v8.scale.as<float>()[row]);
+      cache.write(0, h, j, k8.row(row, d), k8.scale.as<float>()[row], v8.row(row, d), v8.scale.as<float>()[row]);
     }
+  });
   cache.set_length(length);
   return cache;
 }
@@ -56,8 +62,43 @@ void check(const AttentionShape& s) {
     throw InvalidArgument(message("attention: scale is ", s.scale, ", expected a finite number > 0"));
 }
 
+// Seconds that the threads spent in each stage, summed over threads.
+class StageClock {
+ public:
+  explicit StageClock(int threads) : workers_(static_cast<size_t>(threads)) {}
+
+  void attach(AttentionWorkspace& workspace) {
+    workspace.stage_context = this;
+    workspace.on_stage = [](void* context, int worker, AttentionStage stage) {
+      static_cast<StageClock*>(context)->workers_[static_cast<size_t>(worker)].enter(stage);
+    };
+  }
+
+  double seconds(AttentionStage stage) const {
+    double sum = 0;
+    for (const Worker& worker : workers_) sum += worker.seconds[static_cast<size_t>(stage)];
+    return sum;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct alignas(64) Worker {  // a cache line each
+    AttentionStage stage = AttentionStage::kOther;
+    Clock::time_point since = Clock::now();
+    double seconds[4] = {};
+
+    void enter(AttentionStage next) {
+      const Clock::time_point now = Clock::now();
+      seconds[static_cast<size_t>(stage)] += std::chrono::duration<double>(now - since).count();
+      stage = next;
+      since = now;
+    }
+  };
+  std::vector<Worker> workers_;
+};
+
 py::array_t<float> run(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
-                       size_t window, ThreadPool* user_pool, size_t prefix) {
+                       size_t window, ThreadPool* user_pool, size_t prefix, StageClock* clock = nullptr) {
   const float* q_data = checked<float>(q, "q", 3);
   const float* k_data = checked<float>(k, "k", 3);
   const float* v_data = checked<float>(v, "v", 3);
@@ -72,31 +113,55 @@ py::array_t<float> run(const py::array& q, const py::array& k, const py::array& 
   py::gil_scoped_release release;
   ThreadPool& pool = pool_or_default(user_pool);
   const ThreadPool::CallerPin pin(pool);
-  const KVCache cache = filled_cache(shape.n_kv_heads, kv_len, d, k_data, v_data);
-  const QuantizedHeads q8("q", shape.n_heads * q_len, d, q_data);
-  // [head][token] -> [kv head][token][head of the group], as attention() wants it
+  const KVCache cache = filled_cache(pool, shape.n_kv_heads, kv_len, d, k_data, v_data);
+  QuantizedHeads q8(pool, "q", shape.n_heads * q_len, d, q_data);
+  // [head][token] -> [kv head][token][head of the group], as attention() wants it, and back
   AlignedBuffer grouped(shape.n_heads * q_len * d), grouped_scale(shape.n_heads * q_len * sizeof(float));
   AlignedBuffer by_token(shape.n_heads * q_len * d * sizeof(float));
   const size_t group = shape.group();
-  for (size_t h = 0; h < shape.n_heads; ++h)
+  pool.parallel_for(shape.n_heads, [&](size_t h, int) {
     for (size_t t = 0; t < q_len; ++t) {
       const size_t from = h * q_len + t, to = (h / group * q_len + t) * group + h % group;
-      std::copy_n(q8.q.as<int8_t>() + from * d, d, grouped.as<int8_t>() + to * d);
+      std::copy_n(q8.row(from, d), d, grouped.as<int8_t>() + to * d);
       grouped_scale.as<float>()[to] = q8.scale.as<float>()[from];
     }
+  });
   AttentionWorkspace workspace;
+  if (clock != nullptr) clock->attach(workspace);
   attention(pool, shape, grouped.as<int8_t>(), grouped_scale.as<float>(), cache, 0, by_token.as<float>(), workspace);
-  for (size_t h = 0; h < shape.n_heads; ++h)
+  pool.parallel_for(shape.n_heads, [&](size_t h, int) {
     for (size_t t = 0; t < q_len; ++t)
       std::copy_n(by_token.as<float>() + (t * shape.n_heads + h) * d, d, out_data + (h * q_len + t) * d);
+  });
+  return out;
+}
+
+py::dict stages(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
+                ThreadPool* user_pool) {
+  StageClock clock(pool_or_default(user_pool).threads());
+  const auto start = std::chrono::steady_clock::now();
+  run(q, k, v, causal, scale, 0, user_pool, 0, &clock);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const double total = elapsed.count() * pool_or_default(user_pool).threads();
+  py::dict out;
+  out["qk"] = clock.seconds(AttentionStage::kQK);
+  out["softmax"] = clock.seconds(AttentionStage::kSoftmax);
+  out["pv"] = clock.seconds(AttentionStage::kPV);
+  out["total"] = total;
   return out;
 }
 
 }  // namespace
 
 void register_attention(py::module_& m) {
-  m.def("attention", &run, py::arg("q").noconvert(), py::arg("k").noconvert(), py::arg("v").noconvert(),
-        py::arg("causal"), py::arg("scale"), py::arg("window"), py::arg("pool") = py::none(), py::arg("prefix") = 0);
+  m.def("attention_stages", &stages, py::arg("q").noconvert(), py::arg("k").noconvert(), py::arg("v").noconvert(),
+        py::arg("causal"), py::arg("scale"), py::arg("pool") = py::none());
+  m.def(
+      "attention",
+      [](const py::array& q, const py::array& k, const py::array& v, bool causal, float scale, size_t window,
+         ThreadPool* pool, size_t prefix) { return run(q, k, v, causal, scale, window, pool, prefix); },
+      py::arg("q").noconvert(), py::arg("k").noconvert(), py::arg("v").noconvert(), py::arg("causal"), py::arg("scale"),
+      py::arg("window"), py::arg("pool") = py::none(), py::arg("prefix") = 0);
 }
 
 }  // namespace intattention::bindings

@@ -98,6 +98,12 @@ def attention(
     at most its last ``window`` keys. prefix: keys below it are seen by every query (causal only).
     """
 
+def attention_stages(
+    q: F32, k: F32, v: F32, causal: bool, scale: float, pool: ThreadPool | None = None
+) -> dict[str, float]:
+    """Runs ``attention`` and returns thread-seconds: "qk", "softmax", "pv" and the "total" of the
+    call; the rest of the total is quantising, packing and merging."""
+
 # linear ---------------------------------------------------------------------------------------
 WeightFormat = Literal["w4g32", "w4g32a", "w8g32"]
 

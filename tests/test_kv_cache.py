@@ -33,7 +33,7 @@ def test_starts_empty(decoder: _core.Decoder) -> None:
 
 
 def test_bytes_grow_by_blocks(decoder: _core.Decoder) -> None:
-    """A block of a layer and kv head: 256 keys x 2 x (head_dim bytes, float scale, ratio), and 64."""
+    """A block of a layer and head: 256 keys x 2 x (head_dim bytes, float scale, ratio), and 64."""
     cache = decoder.new_cache(700)
     block = 2 * 2 * (256 * 2 * (16 + 4 + 2) + 64)
     lengths = (0, 1, 255, 256, 257, 512, 513, 700)
