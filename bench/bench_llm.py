@@ -7,14 +7,13 @@ printed, with GB/s of weights and cache read per decoded token beside the measur
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from conditions import commit, cpu_name
 from numpy.typing import NDArray
 
 import intattention
@@ -106,19 +105,6 @@ def measure(decoder: Decoder, args: argparse.Namespace) -> list[dict[str, float 
             row["gb_s"] = (decoder.nbytes + cache_bytes) * float(row["tok_s"]) / 1e9
         rows.append(row)
     return rows
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or "unknown"
 
 
 def main() -> None:

@@ -35,11 +35,9 @@ KVCache filled_cache(ThreadPool& pool, size_t heads, size_t length, size_t d, co
   QuantizedHeads k8(pool, "k", heads * length, d, k), v8(pool, "v", heads * length, d, v);
   const size_t blocks = (length + kKeyBlock - 1) / kKeyBlock;
   pool.parallel_for(heads * blocks, [&](size_t item, int) {
-    const size_t h = item / blocks, first = item % blocks * kKeyBlock;
-    for (size_t j = first; j < std::min(first + kKeyBlock, length); ++j) {
-      const size_t row = h * length + j;
-      cache.write(0, h, j, k8.row(row, d), k8.scale.as<float>()[row], v8.row(row, d), v8.scale.as<float>()[row]);
-    }
+    const size_t h = item / blocks, first = item % blocks * kKeyBlock, row = h * length + first;
+    cache.write(0, h, first, std::min(kKeyBlock, length - first), k8.row(row, d), k8.scale.as<float>() + row,
+                v8.row(row, d), v8.scale.as<float>() + row);
   });
   cache.set_length(length);
   return cache;

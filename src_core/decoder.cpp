@@ -14,6 +14,10 @@ namespace intattention {
 // negligible, and bound the workspace (65 MB for the shapes of a 7B model).
 constexpr size_t kMaxBatch = 256;
 
+// Tokens (at aligned positions) that one work item ropes, quantises and appends: threads never share a cache line of
+// the KV cache, and V rows go in by groups of keys.
+constexpr size_t kAppendTokens = 16;
+
 struct Decoder::Workspace {
   size_t capacity;          // tokens
   AlignedBuffer hidden;     // f32 [T][hidden], the residual stream
@@ -172,37 +176,55 @@ void Decoder::norm_quantize(size_t count, const float* add, const std::vector<fl
 }
 
 void Decoder::rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache) {
+  const size_t first = position / kAppendTokens, last = (position + count - 1) / kAppendTokens;
+  pool_->parallel_for(last - first + 1, [&](size_t item, int) {
+    const size_t begin = std::max((first + item) * kAppendTokens, position);
+    const size_t end = std::min((first + item + 1) * kAppendTokens, position + count);
+    for (size_t t = begin - position; t < end - position; ++t) rope_quantize_q(t, count);
+    for (size_t h = 0; h < config_.num_key_value_heads; ++h)
+      rope_quantize_append_kv(layer, h, begin - position, end - begin, position, cache);
+  });
+}
+
+// Attention must not see NaN; the batch fails at its end.
+float Decoder::checked_scale(float scale) const {
+  if (std::isfinite(scale)) return scale;
+  work_->finite.store(false, std::memory_order_relaxed);
+  return 0.0f;
+}
+
+void Decoder::rope_quantize_q(size_t token, size_t count) {
   Workspace& w = *work_;
   const KernelTable& table = active_table();
-  const size_t d = config_.head_dim, heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
-  const size_t group = heads / kv_heads;
-  pool_->parallel_for(count, [&](size_t t, int) {
-    float* qkv = w.qkv.as<float>() + t * (heads + 2 * kv_heads) * d;
-    const float* cos = w.cos.as<float>() + t * (d / 2);
-    const float* sin = w.sin.as<float>() + t * (d / 2);
-    const auto checked = [&](float scale) {  // attention must not see NaN; the batch fails at its end
-      if (std::isfinite(scale)) return scale;
-      w.finite.store(false, std::memory_order_relaxed);
-      return 0.0f;
-    };
-    for (size_t h = 0; h < heads; ++h) {
-      const size_t row = (h / group * count + t) * group + h % group;
-      float scale;
-      table.rope_f32(d, cos, sin, qkv + h * d);
-      table.quantize_f32s8(1, d, qkv + h * d, w.q.as<int8_t>() + row * d, &scale, nullptr);
-      w.q_scale.as<float>()[row] = checked(scale);
-    }
-    for (size_t h = 0; h < kv_heads; ++h) {
-      float* k = qkv + (heads + h) * d;
-      const float* v = qkv + (heads + kv_heads + h) * d;
-      int8_t k8[kMaxHeadDim], v8[kMaxHeadDim];
-      float k_scale, v_scale;
-      table.rope_f32(d, cos, sin, k);
-      table.quantize_f32s8(1, d, k, k8, &k_scale, nullptr);
-      table.quantize_f32s8(1, d, v, v8, &v_scale, nullptr);
-      cache.write(layer, h, position + t, k8, checked(k_scale), v8, checked(v_scale));
-    }
-  });
+  const size_t d = config_.head_dim, heads = config_.num_attention_heads, group = heads / config_.num_key_value_heads;
+  for (size_t h = 0; h < heads; ++h) {
+    float* q = w.qkv.as<float>() + (token * qkv_heads() + h) * d;
+    const size_t row = (h / group * count + token) * group + h % group;
+    float scale;
+    table.rope_f32(d, w.cos.as<float>() + token * (d / 2), w.sin.as<float>() + token * (d / 2), q);
+    table.quantize_f32s8(1, d, q, w.q.as<int8_t>() + row * d, &scale, nullptr);
+    w.q_scale.as<float>()[row] = checked_scale(scale);
+  }
+}
+
+void Decoder::rope_quantize_append_kv(size_t layer, size_t head, size_t first, size_t tokens, size_t position,
+                                      KVCache& cache) {
+  Workspace& w = *work_;
+  const KernelTable& table = active_table();
+  const size_t d = config_.head_dim;
+  int8_t k8[kAppendTokens * kMaxHeadDim], v8[kAppendTokens * kMaxHeadDim];
+  float k_scale[kAppendTokens], v_scale[kAppendTokens];
+  for (size_t i = 0; i < tokens; ++i) {
+    const size_t token = first + i;
+    float* k = w.qkv.as<float>() + (token * qkv_heads() + config_.num_attention_heads + head) * d;
+    const float* v = k + config_.num_key_value_heads * d;
+    table.rope_f32(d, w.cos.as<float>() + token * (d / 2), w.sin.as<float>() + token * (d / 2), k);
+    table.quantize_f32s8(1, d, k, k8 + i * d, &k_scale[i], nullptr);
+    table.quantize_f32s8(1, d, v, v8 + i * d, &v_scale[i], nullptr);
+    k_scale[i] = checked_scale(k_scale[i]);
+    v_scale[i] = checked_scale(v_scale[i]);
+  }
+  cache.write(layer, head, position + first, tokens, k8, k_scale, v8, v_scale);
 }
 
 void Decoder::attend(size_t layer, size_t count, size_t position, const KVCache& cache) {

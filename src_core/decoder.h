@@ -66,6 +66,10 @@ class Decoder {
   void embed(const int32_t* ids, size_t count);
   void norm_quantize(size_t count, const float* add, const std::vector<float>& weight);
   void rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache);
+  void rope_quantize_q(size_t token, size_t count);
+  void rope_quantize_append_kv(size_t layer, size_t head, size_t first, size_t tokens, size_t position, KVCache& cache);
+  float checked_scale(float scale) const;
+  size_t qkv_heads() const { return config_.num_attention_heads + 2 * config_.num_key_value_heads; }
   void attend(size_t layer, size_t count, size_t position, const KVCache& cache);
   void quantize_rows(size_t count, const float* x, Activations& y);
   void swiglu_quantize(size_t count);

@@ -1,11 +1,26 @@
 #include "kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "dispatch.h"
 #include "error.h"
 
 namespace intattention {
+namespace {
+
+// 8 channels of 4 keys (rows of v, ldv apart) -> 32 bytes, 4 keys of a channel side by side.
+void interleave_4(const int8_t* v, size_t ldv, int8_t* out) {
+  for (size_t c = 0; c < kTileRows; ++c)
+    for (size_t key = 0; key < 4; ++key) out[c * 4 + key] = v[key * ldv + c];
+}
+
+// 8 channels of one key to every inner-th byte.
+void scatter_key(const int8_t* v, size_t inner, int8_t* out) {
+  for (size_t c = 0; c < kTileRows; ++c) out[c * inner] = v[c];
+}
+
+}  // namespace
 
 KVCache::KVCache(size_t n_layers, size_t n_kv_heads, size_t head_dim, size_t max_len)
     : n_layers_(n_layers),
@@ -45,17 +60,26 @@ void KVCache::reserve(size_t length) {
   blocks_ = std::move(blocks);
 }
 
-void KVCache::write(size_t layer, size_t head, size_t position, const int8_t* k, float k_scale, const int8_t* v,
-                    float v_scale) {
+void KVCache::write(size_t layer, size_t head, size_t position, size_t count, const int8_t* k, const float* k_scale,
+                    const int8_t* v, const float* v_scale) {
+  const size_t d = head_dim_, first = position % kKeyBlock;
   int8_t* k_tiles = reinterpret_cast<int8_t*>(head_data(layer, head, position / kKeyBlock));
-  int8_t* v_tiles = k_tiles + kKeyBlock * head_dim_;
-  float* k_scales = reinterpret_cast<float*>(v_tiles + kKeyBlock * head_dim_);
-  const size_t row = position % kKeyBlock;
-  const B8Layout k_layout{inner_, kTileRows * head_dim_}, v_layout{inner_, kTileRows * kKeyBlock};
-  for (size_t c = 0; c < head_dim_; c += inner_) std::memcpy(k_tiles + b8_offset(k_layout, row, c), k + c, inner_);
-  for (size_t c = 0; c < head_dim_; ++c) v_tiles[b8_offset(v_layout, c, row)] = v[c];
-  k_scales[row] = k_scale;
-  k_scales[kKeyBlock + row] = v_scale;
+  int8_t* v_tiles = k_tiles + kKeyBlock * d;
+  float* scales = reinterpret_cast<float*>(v_tiles + kKeyBlock * d);
+  std::copy_n(k_scale, count, scales + first);
+  std::copy_n(v_scale, count, scales + kKeyBlock + first);
+  const B8Layout k_layout{inner_, kTileRows * d}, v_layout{inner_, kTileRows * kKeyBlock};
+  for (size_t i = 0; i < count; ++i)
+    for (size_t c = 0; c < d; c += inner_)
+      std::memcpy(k_tiles + b8_offset(k_layout, first + i, c), k + i * d + c, inner_);
+  // V interleaves `inner` keys of a channel: whole groups at a time, single keys at the ends.
+  for (size_t i = 0; i < count;) {
+    const bool whole = inner_ == 4 && (first + i) % 4 == 0 && i + 4 <= count;
+    int8_t* tile = v_tiles + b8_offset(v_layout, 0, first + i);
+    for (size_t c = 0; c < d; c += kTileRows, tile += v_layout.tile_stride)
+      whole ? interleave_4(v + i * d + c, d, tile) : scatter_key(v + i * d + c, inner_, tile);
+    i += whole ? 4 : 1;
+  }
 }
 
 void KVCache::set_length(size_t length) {

@@ -49,10 +49,10 @@ class KVCache {
   // change length(). Throws ContextOverflow or std::bad_alloc, leaving the cache as it was.
   void reserve(size_t length);
 
-  // Stores one row; position must be reserved. Different (layer, head, position) may be written from
-  // different threads.
-  void write(size_t layer, size_t head, size_t position, const int8_t* k, float k_scale, const int8_t* v,
-             float v_scale);
+  // Stores `count` rows k, v [count][head_dim] from `position` on; they must be reserved and lie in one key block.
+  // Different (layer, head) and different groups of 8 positions may be written from different threads.
+  void write(size_t layer, size_t head, size_t position, size_t count, const int8_t* k, const float* k_scale,
+             const int8_t* v, const float* v_scale);
 
   void set_length(size_t length);  // after writing all layers of the new rows
   void truncate(size_t length);    // throws InvalidArgument if length > length()

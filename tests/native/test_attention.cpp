@@ -39,7 +39,7 @@ class Attention : public KernelTest {
     for (size_t h = 0; h < p.n_kv_heads; ++h)
       for (size_t j = 0; j < p.kv_len; ++j) {
         const size_t row = h * p.kv_len + j;
-        cache.write(0, h, j, &k_[row * p.head_dim], k_scale_[row], &v_[row * p.head_dim], v_scale_[row]);
+        cache.write(0, h, j, 1, &k_[row * p.head_dim], &k_scale_[row], &v_[row * p.head_dim], &v_scale_[row]);
       }
     cache.set_length(p.kv_len);
     return cache;

@@ -1,6 +1,7 @@
 // The cache stores rows in the drawn layout, shares blocks between forks, copies on write, refuses overflow.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <vector>
 
 #include "dispatch.h"
@@ -19,7 +20,8 @@ void write_row(KVCache& cache, size_t layer, size_t head, size_t position, int s
     k[c] = static_cast<int8_t>((position * 7 + c * 3 + layer * 11 + head * 5 + static_cast<size_t>(salt)) % 251 - 125);
     v[c] = static_cast<int8_t>(k[c] / 2);
   }
-  cache.write(layer, head, position, k.data(), static_cast<float>(position) + 0.5f, v.data(), 2.0f);
+  const float k_scale = static_cast<float>(position) + 0.5f, v_scale = 2.0f;
+  cache.write(layer, head, position, 1, k.data(), &k_scale, v.data(), &v_scale);
 }
 
 void append(KVCache& cache, size_t count, int salt = 0) {
@@ -56,6 +58,33 @@ TEST(KVCache, RowsAreWhereTheLayoutSays) {
         EXPECT_EQ(block.k_scale[position % kKeyBlock], static_cast<float>(position) + 0.5f);
         EXPECT_EQ(block.v_scale[position % kKeyBlock], 2.0f);
       }
+}
+
+TEST(KVCache, RowsInBulkEqualSingleRows) {
+  constexpr size_t kRows = 60;
+  std::vector<int8_t> k(kRows * kDim), v(kRows * kDim);
+  std::vector<float> k_scale(kRows), v_scale(kRows);
+  for (size_t i = 0; i < k.size(); ++i) {
+    k[i] = static_cast<int8_t>(i * 37 % 255 - 127);
+    v[i] = static_cast<int8_t>(i * 91 % 255 - 127);
+  }
+  for (size_t i = 0; i < kRows; ++i) {
+    k_scale[i] = static_cast<float>(i) + 1.0f;
+    v_scale[i] = static_cast<float>(i) + 2.0f;
+  }
+  for (size_t start : {0u, 1u, 3u, 196u}) {
+    KVCache single(1, 1, kDim, 256), bulk(1, 1, kDim, 256);
+    single.reserve(256);
+    bulk.reserve(256);
+    for (size_t i = 0; i < kRows; ++i)
+      single.write(0, 0, start + i, 1, &k[i * kDim], &k_scale[i], &v[i * kDim], &v_scale[i]);
+    bulk.write(0, 0, start, kRows, k.data(), k_scale.data(), v.data(), v_scale.data());
+    const KVBlock a = single.block(0, 0, 0), b = bulk.block(0, 0, 0);
+    EXPECT_EQ(0, std::memcmp(a.k, b.k, kKeyBlock * kDim)) << start;
+    EXPECT_EQ(0, std::memcmp(a.v, b.v, kKeyBlock * kDim)) << start;
+    EXPECT_EQ(0, std::memcmp(a.k_scale, b.k_scale, kKeyBlock * sizeof(float))) << start;
+    EXPECT_EQ(0, std::memcmp(a.v_scale, b.v_scale, kKeyBlock * sizeof(float))) << start;
+  }
 }
 
 TEST(KVCache, ForksShareUntilWritten) {
