@@ -1,6 +1,7 @@
 #include "thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "cpu_features.h"
@@ -13,8 +14,8 @@
 namespace intattention {
 namespace {
 
-// About 50 us of spinning at 2-3 GHz: longer than the gaps between the loops of a decoder step.
-constexpr int kSpins = 4000;
+// Longer than the gaps between the loops of a decoder step.
+constexpr std::chrono::microseconds kSpinTime{50};
 constexpr int kMaxThreads = 1024;
 
 void relax() {
@@ -23,6 +24,20 @@ void relax() {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+}
+
+// Spins until done() or kSpinTime has passed; whether done(). The pause instruction takes 1 cycle on some CPUs and 140
+// on others, so the clock decides, read now and then.
+template <typename Done>
+bool spin_until(const Done& done) {
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() - start < kSpinTime);
+  return done();
 }
 
 // Binds the calling thread. Failure is not an error: the work is right on any CPU.
@@ -95,8 +110,9 @@ void ThreadPool::run(size_t count, Invoke invoke, void* context) {
     wake_.notify_all();
   }
   take_items(0);
-  for (int spin = 0; running_.load(std::memory_order_acquire) > 0; ++spin)
-    spin < kSpins ? relax() : std::this_thread::yield();
+  const auto finished = [&] { return running_.load(std::memory_order_acquire) == 0; };
+  if (!spin_until(finished))
+    while (!finished()) std::this_thread::yield();
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -111,11 +127,10 @@ void ThreadPool::take_items(int worker) {
 }
 
 bool ThreadPool::wait_for_job(unsigned seen) {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (stop_.load(std::memory_order_relaxed)) return false;
-    if (generation_.load(std::memory_order_acquire) != seen) return true;
-    relax();
-  }
+  const auto called = [&] {
+    return stop_.load(std::memory_order_relaxed) || generation_.load(std::memory_order_acquire) != seen;
+  };
+  if (spin_until(called)) return !stop_.load();
   std::unique_lock<std::mutex> lock(sleep_mutex_);
   sleepers_.fetch_add(1);
   wake_.wait(lock, [&] { return stop_.load() || generation_.load() != seen; });
