@@ -5,9 +5,10 @@ set -euo pipefail
 python=${1:-python3}
 
 missing=()
-command -v "$python" >/dev/null || missing+=(python3)
 command -v g++ >/dev/null || command -v clang++ >/dev/null || missing+=(g++)
-if command -v "$python" >/dev/null; then
+if ! command -v "$python" >/dev/null; then
+  missing+=(python3 python3-venv python3-dev)
+else
   "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
   "$python" -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))' \
     2>/dev/null || missing+=(python3-dev)
@@ -22,4 +23,4 @@ root=()
 [ "$(id -u)" -eq 0 ] || root=(sudo)
 echo "installing ${missing[*]}"
 "${root[@]}" apt-get update -qq
-"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}"
+"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
