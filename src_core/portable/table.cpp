@@ -19,6 +19,8 @@ const KernelTable kPortableTable = {
     rmsnorm_f32_portable,
     rope_f32_portable,
     swiglu_f32_portable,
+    softmax_s32s8_portable,
+    paper_softmax_s32u8_portable,
 };
 
 }  // namespace intattention
