@@ -1,4 +1,4 @@
-"""softmax="paper": the publication's own results, the oracle's bits on every table, masks, threads."""
+"""softmax="paper": the publication's results; the oracle's bits on every table; masks, threads."""
 
 import math
 from pathlib import Path

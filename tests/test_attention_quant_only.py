@@ -1,4 +1,4 @@
-"""softmax="quant_only": the oracle's bits on every table and thread count; close to float attention."""
+"""softmax="quant_only": the oracle's bits on every table; close to float attention."""
 
 import math
 

@@ -35,10 +35,8 @@ def softmax_rows(
     a = logits.astype(np.int64)
     largest = np.where(visible, a, np.iinfo(np.int64).min).max(axis=-1, keepdims=True)
     delta = np.where(visible, np.minimum(largest - a, c_int), c_int)
-    if rounding == "floor":
-        index = delta * 31 // c_int
-    else:
-        index = (62 * delta + c_int) // (2 * c_int)
+    half = c_int if rounding == "nearest" else 0
+    index = (62 * delta + half) // (2 * c_int)
     e = np.where(visible, LUT.astype(np.int64)[index], 0)
     total = e.sum(axis=-1, keepdims=True)
     quotient, rest = np.divmod(255 * e, np.maximum(total, 1))
@@ -82,6 +80,4 @@ def attention(
     rounding: str = "nearest",
 ) -> NDArray[f32]:
     (q8, s_q), (k8, s_k), (v8, s_v) = map(quantize_tensor, (q, k, v))
-    return attention_int8(
-        q8, k8, v8, (s_q, s_k, s_v), causal, scale, window, prefix, rounding
-    )[0]
+    return attention_int8(q8, k8, v8, (s_q, s_k, s_v), causal, scale, window, prefix, rounding)[0]
