@@ -39,7 +39,9 @@ std::map<std::string, std::string> kernel_names() {
           {"rmsnorm_f32", origin("rmsnorm_f32", &KernelTable::rmsnorm_f32)},
           {"rope_f32", origin("rope_f32", &KernelTable::rope_f32)},
           {"swiglu_f32", origin("swiglu_f32", &KernelTable::swiglu_f32)},
-          {"accumulate_s32f32", origin("accumulate_s32f32", &KernelTable::accumulate_s32f32)}};
+          {"accumulate_s32f32", origin("accumulate_s32f32", &KernelTable::accumulate_s32f32)},
+          {"softmax_s32s8", origin("softmax_s32s8", &KernelTable::softmax_s32s8)},
+          {"paper_softmax_s32u8", origin("paper_softmax_s32u8", &KernelTable::paper_softmax_s32u8)}};
 }
 
 }  // namespace

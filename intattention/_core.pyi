@@ -104,6 +104,61 @@ def attention_stages(
     """Runs ``attention`` and returns thread-seconds: "qk", "softmax", "pv" and the "total" of the
     call; the rest of the total is quantising, packing and merging."""
 
+# comparison pipelines (docs/numerics.md sections 7 and 8) -------------------------------------
+Rounding = Literal["nearest", "floor"]
+
+def attention_paper(
+    q: F32,
+    k: F32,
+    v: F32,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    prefix: int = 0,
+    rounding: Rounding = "nearest",
+    pool: ThreadPool | None = None,
+) -> F32:
+    """As published: shapes and masks as in attention(); one scale per tensor."""
+
+def attention_paper_int8(
+    q: S8,
+    k: S8,
+    v: S8,
+    q_scale: float,
+    k_scale: float,
+    v_scale: float,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    prefix: int = 0,
+    rounding: Rounding = "nearest",
+    pool: ThreadPool | None = None,
+    return_probs: bool = False,
+) -> tuple[F32, U8 | None]:
+    """On quantised arrays -> (out, P [n_heads, q_len, kv_len] or None)."""
+
+def attention_quant_only(
+    q: F32,
+    k: F32,
+    v: F32,
+    causal: bool,
+    scale: float,
+    window: int = 0,
+    prefix: int = 0,
+    pool: ThreadPool | None = None,
+) -> F32:
+    """INT8 QK and PV around a float32 softmax; shapes and masks as in attention()."""
+
+def softmax_s32s8(
+    logits: S32, begin: S32, end: S32, factor: float, running_max: S32
+) -> tuple[S8, S32, S32]:
+    """logits [m, n] -> (P [m, n], max [m], sum of P [m]); begin, end, running_max [m]."""
+
+def paper_softmax_s32u8(
+    logits: S32, begin: S32, end: S32, c_int: int, rounding: Rounding
+) -> tuple[U8, NDArray[np.uint32]]:
+    """logits [m, n] -> (P [m, n], sum of E [m]); begin, end [m]; max - logit at most 2**25."""
+
 # linear ---------------------------------------------------------------------------------------
 WeightFormat = Literal["w4g32", "w4g32a", "w8g32"]
 

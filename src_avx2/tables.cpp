@@ -19,6 +19,8 @@ constexpr KernelTable kAvx2Table = {
     rope_f32_avx2,
     swiglu_f32_avx2,
     accumulate_s32f32_avx2,
+    softmax_s32s8_avx2,
+    paper_softmax_s32u8_avx2,
 };
 
 }  // namespace

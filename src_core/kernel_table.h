@@ -112,6 +112,36 @@ using SwigluF32 = void (*)(size_t n, const float* gate, const float* up, float* 
 
 // out[i] = out[i] * decay + float(sum[i]) * scale; n a multiple of 8. The step between key blocks.
 using AccumulateS32F32 = void (*)(size_t n, float decay, float scale, const int32_t* sum, float* out);
+// One row of one key block of the float softmax around INT8 GEMMs (softmax="quant_only").
+struct FloatSoftmaxRow {
+  uint32_t begin, end;  // visible keys of the block: begin <= j < end <= n
+  float factor;         // nats per unit of a logit, finite, >= 0
+  int32_t max;          // in: running max of the logits (kNoMax before the first key); out: updated
+  int32_t sum;          // out: sum of P over the visible keys
+};
+
+// docs/numerics.md section 8. For visible keys j of the row:
+//   max = max(max_in, max_j A[j]);  P[j] = rne(127 * exp_f32(float(A[j] - max) * factor))
+// and sum += P; keys outside [begin, end) get P = 0. probs[0..n) is written.
+//   n  keys in the buffers, a multiple of 16; |A| < 2^29; exp_f32 in exp_f32.h
+using SoftmaxS32S8 = void (*)(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
+
+// floor(31 * delta / c) or floor(31 * delta / c + 1/2) for 0 <= delta <= c, as one multiplication (paper_index.h):
+//   ((((min(delta, limit) << lshift) * multiplier) >> 32) + half) >> shift
+struct PaperIndex {
+  int32_t limit;        // c, 1 .. 2^31 - 1
+  int32_t lshift;       // 0 or 6
+  uint32_t multiplier;  // 2^31 .. 2^32 - 1
+  uint32_t half;        // 0, or 2^(shift - 1)
+  int32_t shift;        // 1..31
+};
+
+// A whole row of the published IndexSoftmax (softmax="paper"), docs/numerics.md section 7:
+//   max = max_j A[j];  E = LUT[index(max - A[j])];  sum = sum of E;  P[j] = rne(255 * E / sum)
+// over the visible keys begin <= j < end; the others get P = 0. probs[0..n) is written. Returns sum.
+//   n  keys in the buffers, a multiple of 16, at most 2^23; begin <= end <= n; max - A[j] <= 2^25
+using PaperSoftmaxS32U8 = uint32_t (*)(size_t n, const int32_t* logits, size_t begin, size_t end,
+                                       const PaperIndex* index, uint8_t* probs);
 
 struct KernelTable {
   const char* name;            // "portable", "avx2", "neon", "dotprod", "i8mm"
@@ -127,6 +157,8 @@ struct KernelTable {
   RopeF32 rope_f32;
   SwigluF32 swiglu_f32;
   AccumulateS32F32 accumulate_s32f32;
+  SoftmaxS32S8 softmax_s32s8;
+  PaperSoftmaxS32U8 paper_softmax_s32u8;
 };
 
 // LUT[i] = rne(255 * exp(-6.6 * i / 31)); checked against the formula in tests/test_index_softmax.py.

@@ -21,6 +21,9 @@ void rmsnorm_f32_neon(size_t n, const float* x, const float* weight, float eps, 
 void rope_f32_neon(size_t n, const float* cos, const float* sin, float* x);
 void swiglu_f32_neon(size_t n, const float* gate, const float* up, float* y);
 void accumulate_s32f32_neon(size_t n, float decay, float scale, const int32_t* sum, float* out);
+void softmax_s32s8_neon(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
+uint32_t paper_softmax_s32u8_neon(size_t n, const int32_t* logits, size_t begin, size_t end, const PaperIndex* index,
+                                  uint8_t* probs);
 
 // Armv8.2-A with FEAT_DotProd (Cortex-A55, A76, A78AE, Apple M1).
 void gemm_s8s8s32_dotprod(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,

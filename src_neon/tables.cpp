@@ -20,6 +20,8 @@ constexpr KernelTable neon_table() {
   table.rope_f32 = rope_f32_neon;
   table.swiglu_f32 = swiglu_f32_neon;
   table.accumulate_s32f32 = accumulate_s32f32_neon;
+  table.softmax_s32s8 = softmax_s32s8_neon;
+  table.paper_softmax_s32u8 = paper_softmax_s32u8_neon;
   return table;
 }
 

@@ -20,5 +20,8 @@ void rmsnorm_f32_portable(size_t n, const float* x, const float* weight, float e
 void rope_f32_portable(size_t n, const float* cos, const float* sin, float* x);
 void swiglu_f32_portable(size_t n, const float* gate, const float* up, float* y);
 void accumulate_s32f32_portable(size_t n, float decay, float scale, const int32_t* sum, float* out);
+void softmax_s32s8_portable(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
+uint32_t paper_softmax_s32u8_portable(size_t n, const int32_t* logits, size_t begin, size_t end,
+                                      const PaperIndex* index, uint8_t* probs);
 
 }  // namespace intattention

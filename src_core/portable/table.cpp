@@ -20,6 +20,8 @@ const KernelTable kPortableTable = {
     rope_f32_portable,
     swiglu_f32_portable,
     accumulate_s32f32_portable,
+    softmax_s32s8_portable,
+    paper_softmax_s32u8_portable,
 };
 
 }  // namespace intattention

@@ -16,7 +16,7 @@ TEST(Tables, AreComplete) {
     EXPECT_TRUE(table->attention_inner == 4 || table->attention_inner == 8);
     EXPECT_TRUE(table->gemm_s8s8s32 && table->index_softmax_s32u8 && table->gemm_u8s8s32 && table->gemm_w4a8 &&
                 table->gemm_w8a8 && table->quantize_f32s8 && table->rmsnorm_f32 && table->rope_f32 &&
-                table->swiglu_f32);
+                table->swiglu_f32 && table->softmax_s32s8 && table->paper_softmax_s32u8);
   }
   EXPECT_STREQ(built_tables().back()->name, "portable");
   EXPECT_EQ(built_tables().back()->required_features, 0u);
