@@ -15,4 +15,5 @@ PYBIND11_MODULE(_core, m) {
   bindings::register_linear(m);
   bindings::register_model(m);
   bindings::register_attention(m);
+  bindings::register_attention_float(m);
 }

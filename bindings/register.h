@@ -10,6 +10,7 @@ void register_isa(pybind11::module_& m);
 void register_threads(pybind11::module_& m);
 void register_ops(pybind11::module_& m);
 void register_attention(pybind11::module_& m);
+void register_attention_float(pybind11::module_& m);
 void register_linear(pybind11::module_& m);
 void register_model(pybind11::module_& m);
 

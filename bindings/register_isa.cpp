@@ -23,6 +23,7 @@ std::vector<std::string> names(const std::vector<const KernelTable*>& tables) {
 template <typename Member>
 std::string origin(const char* op, Member member) {
   const KernelTable& active = active_table();
+  if (active.*member == nullptr) return "none";
   std::string isa = active.name;
   for (const KernelTable* table : built_tables())
     if (table->*member == active.*member) isa = table->name;
@@ -38,7 +39,13 @@ std::map<std::string, std::string> kernel_names() {
           {"quantize_f32s8", origin("quantize_f32s8", &KernelTable::quantize_f32s8)},
           {"rmsnorm_f32", origin("rmsnorm_f32", &KernelTable::rmsnorm_f32)},
           {"rope_f32", origin("rope_f32", &KernelTable::rope_f32)},
-          {"swiglu_f32", origin("swiglu_f32", &KernelTable::swiglu_f32)}};
+          {"swiglu_f32", origin("swiglu_f32", &KernelTable::swiglu_f32)},
+          {"gemm_f32f32f32", origin("gemm_f32f32f32", &KernelTable::gemm_f32f32f32)},
+          {"softmax_f32f32", origin("softmax_f32f32", &KernelTable::softmax_f32f32)},
+          {"narrow_f32f16", origin("narrow_f32f16", &KernelTable::narrow_f32f16)},
+          {"widen_f16f32", origin("widen_f16f32", &KernelTable::widen_f16f32)},
+          {"gemm_f16f16f32", origin("gemm_f16f16f32", &KernelTable::gemm_f16f16f32)},
+          {"softmax_f32f16", origin("softmax_f32f16", &KernelTable::softmax_f32f16)}};
 }
 
 }  // namespace

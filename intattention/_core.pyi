@@ -37,7 +37,7 @@ def use_isa(name: str) -> None:
 
 def cpu_features() -> list[str]: ...
 def kernel_names() -> dict[str, str]:
-    """Op -> name of the kernel in the active table, e.g. {"gemm_w4a8": "gemm_w4a8_avx2"}."""
+    """Op -> kernel in the active table, e.g. {"gemm_w4a8": "gemm_w4a8_avx2"}; "none" if it has none."""
 
 # threads --------------------------------------------------------------------------------------
 class ThreadPool:
@@ -96,6 +96,23 @@ def attention(
 
     Causal: query i sits at position kv_len - q_len + i. window 0 means none, else each query sees
     at most its last ``window`` keys. prefix: keys below it are seen by every query (causal only).
+    """
+
+def attention_float(
+    q: F32,
+    k: F32,
+    v: F32,
+    causal: bool,
+    scale: float,
+    window: int,
+    prefix: int,
+    precision: Literal["fp32", "fp16"],
+    pool: ThreadPool | None = None,
+) -> F32:
+    """The float rivals, tiled as attention() is; same shapes and masks. Not the same bits on every ISA.
+
+    fp16: q * scale, k and v rounded to float16; float16 arithmetic on ARM with FEAT_FP16, float32
+    arithmetic on x86-64. RuntimeError if the active ISA has no float16.
     """
 
 # linear ---------------------------------------------------------------------------------------

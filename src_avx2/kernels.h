@@ -1,5 +1,5 @@
-// The AVX2 kernels (AVX2 + F16C; no FMA: float results equal those of every other ISA, see
-// docs/numerics.md section 6).
+// The AVX2 kernels (AVX2 + F16C). FMA in those of the float attention alone: the results of the others equal those of
+// every other ISA, see docs/numerics.md section 6.
 #pragma once
 
 #include "kernel_table.h"
@@ -19,5 +19,10 @@ void quantize_f32s8_avx2(size_t n_groups, size_t group, const float* x, int8_t* 
 void rmsnorm_f32_avx2(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_avx2(size_t n, const float* cos, const float* sin, float* x);
 void swiglu_f32_avx2(size_t n, const float* gate, const float* up, float* y);
+void gemm_f32f32f32_avx2(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                         size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_avx2(size_t n, const float* logits, SoftmaxRow* row, float* probs);
+void narrow_f32f16_avx2(size_t n, const float* x, uint16_t* y);
+void widen_f16f32_avx2(size_t n, const uint16_t* x, float* y);
 
 }  // namespace intattention

@@ -7,7 +7,7 @@ namespace {
 
 constexpr KernelTable kAvx2Table = {
     "avx2",
-    kFeatureAvx2 | kFeatureF16c,
+    kFeatureAvx2 | kFeatureF16c | kFeatureFma,
     4,
     gemm_s8s8s32_avx2,
     index_softmax_s32u8_avx2,
@@ -18,6 +18,12 @@ constexpr KernelTable kAvx2Table = {
     rmsnorm_f32_avx2,
     rope_f32_avx2,
     swiglu_f32_avx2,
+    gemm_f32f32f32_avx2,
+    softmax_f32f32_avx2,
+    narrow_f32f16_avx2,
+    widen_f16f32_avx2,
+    nullptr,  // gemm_f16f16f32: no float16 arithmetic, float16 storage
+    nullptr,
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ uint32_t detect() {
   const bool osxsave = c & (1u << 27), avx = c & (1u << 28), f16c = c & (1u << 29);
   if (!osxsave || !avx || (xcr0() & 0x06) != 0x06) return 0;
   uint32_t features = f16c ? uint32_t{kFeatureF16c} : 0;
+  if (c & (1u << 12)) features |= kFeatureFma;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return features;
   if (b & (1u << 5)) features |= kFeatureAvx2;
   const bool zmm = (xcr0() & 0xe0) == 0xe0;
@@ -105,7 +106,8 @@ std::vector<std::string> cpu_feature_names(uint32_t features) {
                 {kFeatureAvx2, "avx2"},
                 {kFeatureF16c, "f16c"},
                 {kFeatureAvx512Vnni, "avx512vnni"},
-                {kFeatureAvxVnni, "avxvnni"}};
+                {kFeatureAvxVnni, "avxvnni"},
+                {kFeatureFma, "fma"}};
   std::vector<std::string> names;
   for (const auto& entry : kNames)
     if (features & entry.bit) names.emplace_back(entry.name);

@@ -4,9 +4,10 @@
 // print, and they assume what their comment says; the checks are in the callers (bindings, loader).
 // This header is included by files compiled with -march flags, so it holds no inline code.
 //
-// Integer results are the same on every ISA. Float results are too: each float formula below is a
-// fixed sequence of IEEE float32 operations (no fused multiply-add, fixed summation order), see
-// docs/numerics.md section 6.
+// Integer results are the same on every ISA. Float results are too, down to SwigluF32: each float formula
+// is a fixed sequence of IEEE float32 operations (no fused multiply-add, fixed summation order), see
+// docs/numerics.md section 6. The kernels of the float attention (section 7), at the end, are the rivals of the
+// integer ones and as fast as the ISA allows: they may fuse, and their results differ between ISAs.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,7 @@ enum CpuFeature : uint32_t {
   kFeatureF16c = 1u << 9,
   kFeatureAvx512Vnni = 1u << 10,
   kFeatureAvxVnni = 1u << 11,
+  kFeatureFma = 1u << 12,
 };
 
 // Keys per block of the cache format, and keys per range of the split-KV walk (docs/numerics.md 5).
@@ -110,6 +112,45 @@ using RopeF32 = void (*)(size_t n, const float* cos, const float* sin, float* x)
 // y[i] = (gate[i] / (1 + exp_f32(-gate[i]))) * up[i]; n a multiple of 8; exp_f32 in exp_f32.h.
 using SwigluF32 = void (*)(size_t n, const float* gate, const float* up, float* y);
 
+// --- float attention (docs/numerics.md section 7) ---
+
+// Columns of a float panel. B[n][k] lies in panels of 16 columns, all 16 values of one k side by side:
+//
+//   n:  0 .. 15        panel 0 | B[0..15][0] | B[0..15][1] | ... | B[0..15][k-1] |
+//   n: 16 .. 31        panel 1 | B[16..31][0] | ...                        b_stride elements between panels
+//
+// K: n = key, k = channel.  V: n = channel, k = key.
+constexpr size_t kFloatPanel = 16;
+
+// C[m][n] = (add ? C[m][n] : 0) + sum over k of A[m][k] * B[n][k].
+//   n   a multiple of kFloatPanel;  k >= 1;  lda, ldc elements between rows
+using GemmF32F32F32 = void (*)(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                               size_t b_stride, bool add, float* c, size_t ldc);
+
+// The same on float16 (bits in u16) with float16 multiply-adds: chains of at most kF16Chain of them, added in float32.
+using GemmF16F16F32 = void (*)(size_t m, size_t n, size_t k, const uint16_t* a, size_t lda, const uint16_t* b_packed,
+                               size_t b_stride, bool add, float* c, size_t ldc);
+constexpr size_t kF16Chain = 64;
+
+// One row of one key block of the float softmax.
+struct SoftmaxRow {
+  uint32_t begin, end;  // visible keys of the block: begin <= j < end <= n
+  float scale;          // > 0
+  float max;            // in: running maximum of the logits, unscaled (kNoLogit before the first key); out: updated
+  float sum;            // out: sum of the probabilities
+};
+constexpr float kNoLogit = -3.402823466e38f;
+
+// probs[j] = exp((logits[j] - max) * scale) for visible j, else 0. n a multiple of 16, <= kKeyBlock.
+// probs may be the logits' own memory. Relative error of exp: below 1e-6.
+using SoftmaxF32F32 = void (*)(size_t n, const float* logits, SoftmaxRow* row, float* probs);
+// The same with exp in float16 and float16 probabilities (error below 2e-3 of the largest).
+using SoftmaxF32F16 = void (*)(size_t n, const float* logits, SoftmaxRow* row, uint16_t* probs);
+
+// float32 <-> float16, rounded to nearest even; n a multiple of 16.
+using NarrowF32F16 = void (*)(size_t n, const float* x, uint16_t* y);
+using WidenF16F32 = void (*)(size_t n, const uint16_t* x, float* y);
+
 struct KernelTable {
   const char* name;            // "portable", "avx2", "neon", "dotprod", "i8mm"
   uint32_t required_features;  // bits of CpuFeature
@@ -123,6 +164,14 @@ struct KernelTable {
   RmsNormF32 rmsnorm_f32;
   RopeF32 rope_f32;
   SwigluF32 swiglu_f32;
+  GemmF32F32F32 gemm_f32f32f32;
+  SoftmaxF32F32 softmax_f32f32;
+  // float16 attention. Arithmetic in float16: gemm, softmax and narrow. Storage alone: narrow and widen, the rest
+  // in float32. A table without it has null everywhere here.
+  NarrowF32F16 narrow_f32f16;
+  WidenF16F32 widen_f16f32;
+  GemmF16F16F32 gemm_f16f16f32;
+  SoftmaxF32F16 softmax_f32f16;
 };
 
 // LUT[i] = rne(255 * exp(-6.6 * i / 31)); checked against the formula in tests/test_index_softmax.py.

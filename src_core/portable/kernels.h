@@ -19,5 +19,8 @@ void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8
 void rmsnorm_f32_portable(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_portable(size_t n, const float* cos, const float* sin, float* x);
 void swiglu_f32_portable(size_t n, const float* gate, const float* up, float* y);
+void gemm_f32f32f32_portable(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                             size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_portable(size_t n, const float* logits, SoftmaxRow* row, float* probs);
 
 }  // namespace intattention

@@ -19,6 +19,12 @@ const KernelTable kPortableTable = {
     rmsnorm_f32_portable,
     rope_f32_portable,
     swiglu_f32_portable,
+    gemm_f32f32f32_portable,
+    softmax_f32f32_portable,
+    nullptr,  // no float16
+    nullptr,
+    nullptr,
+    nullptr,
 };
 
 }  // namespace intattention
