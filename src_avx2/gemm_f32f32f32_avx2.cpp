@@ -21,18 +21,21 @@ namespace {
 template <int kRows>
 inline void rows_by_panel(size_t k, const float* a, size_t lda, const float* b, bool add, float* c, size_t ldc) {
   __m256 sum[kRows][2];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     sum[r][0] = add ? _mm256_loadu_ps(c + r * ldc) : _mm256_setzero_ps();
     sum[r][1] = add ? _mm256_loadu_ps(c + r * ldc + 8) : _mm256_setzero_ps();
   }
   for (size_t i = 0; i < k; ++i, b += kFloatPanel) {
     const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m256 ar = _mm256_broadcast_ss(a + r * lda + i);
       sum[r][0] = _mm256_fmadd_ps(ar, b0, sum[r][0]);
       sum[r][1] = _mm256_fmadd_ps(ar, b1, sum[r][1]);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     _mm256_storeu_ps(c + r * ldc, sum[r][0]);
     _mm256_storeu_ps(c + r * ldc + 8, sum[r][1]);

@@ -17,6 +17,8 @@ namespace {
 // (48 KB) and the panels they meet stay in L2.
 constexpr size_t kTileQueryRows = 48;
 
+bool finite(float x) { return std::fabs(x) <= std::numeric_limits<float>::max(); }
+
 // What one thread needs for one tile; independent of kv_len.
 struct Scratch {
   AlignedBuffer query, query16, logits, probs16, panel, range_state, total_state;
@@ -95,10 +97,12 @@ class FloatKernel {
     for (size_t row = 0; row < total.rows; ++row) {
       float* out = out_ + query_offset(kv_head, tile, row);
       const float inverse = total.max[row] == kNoLogit ? 0.0f : 1.0f / total.sum[row];
-      float largest = std::fabs(total.max[row]);
-      for (size_t c = 0; c < d_; ++c) out[c] = total.out[row * d_ + c] * inverse;
-      for (size_t c = 0; c < d_; ++c) largest = std::fabs(out[c]) <= largest ? largest : std::fabs(out[c]);
-      if (!(largest <= std::numeric_limits<float>::max()))
+      int beyond = !finite(total.max[row]);
+      for (size_t c = 0; c < d_; ++c) {
+        out[c] = total.out[row * d_ + c] * inverse;
+        beyond |= !finite(out[c]);
+      }
+      if (beyond != 0)
         throw NumericError(message("attention: logits or output of head ", kv_head * shape_.group(), ", query ",
                                    tile.first_token, " or near overflow ", name()));
     }
