@@ -44,8 +44,9 @@ std::map<std::string, std::string> kernel_names() {
           {"softmax_f32f32", origin("softmax_f32f32", &KernelTable::softmax_f32f32)},
           {"narrow_f32f16", origin("narrow_f32f16", &KernelTable::narrow_f32f16)},
           {"widen_f16f32", origin("widen_f16f32", &KernelTable::widen_f16f32)},
-          {"gemm_f16f16f32", origin("gemm_f16f16f32", &KernelTable::gemm_f16f16f32)},
-          {"softmax_f32f16", origin("softmax_f32f16", &KernelTable::softmax_f32f16)}};
+          // FEAT_FP16 is not a table: their one version is named after the feature
+          {"gemm_f16f16f32", active_table().gemm_f16f16f32 != nullptr ? "gemm_f16f16f32_fp16" : "none"},
+          {"softmax_f32f16", active_table().softmax_f32f16 != nullptr ? "softmax_f32f16_fp16" : "none"}};
 }
 
 }  // namespace
