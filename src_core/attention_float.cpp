@@ -74,7 +74,7 @@ class FloatKernel {
       const KeySlice slice = visible_slice(kv_head, tile, index);
       if (slice.n == 0) continue;
       query_keys(state.rows, slice, scratch);
-      softmax_rows(tile, slice, scratch, state);
+      softmax_rows(kv_head, tile, slice, scratch, state);
       probs_values(state.rows, slice, scratch, state.out);
     }
   }
@@ -102,14 +102,15 @@ class FloatKernel {
         out[c] = total.out[row * d_ + c] * inverse;
         beyond |= !finite(out[c]);
       }
-      if (beyond != 0)
-        throw NumericError(message("attention: logits or output of head ", kv_head * shape_.group(), ", query ",
-                                   tile.first_token, " or near overflow ", name()));
+      if (beyond != 0) throw_overflow(kv_head);
     }
   }
 
  private:
-  const char* name() const { return storage_ == FloatStorage::kF32 ? "float32" : "float16"; }
+  [[noreturn]] void throw_overflow(size_t kv_head) const {
+    throw NumericError(message("attention: overflow of ", storage_ == FloatStorage::kF32 ? "float32" : "float16",
+                               " in the logits or the output of kv head ", kv_head));
+  }
 
   size_t query_offset(size_t kv_head, const QueryTile& tile, size_t row) const {
     const size_t group = shape_.group();
@@ -151,7 +152,8 @@ class FloatKernel {
   }
 
   // Probabilities of every row; updates max and sum and rescales the output where the maximum has moved.
-  void softmax_rows(const QueryTile& tile, const KeySlice& keys, Scratch& scratch, const FloatRowStates& state) const {
+  void softmax_rows(size_t kv_head, const QueryTile& tile, const KeySlice& keys, Scratch& scratch,
+                    const FloatRowStates& state) const {
     const size_t group = shape_.group();
     for (size_t row = 0; row < state.rows; ++row) {
       const KeySpan span = shape_.mask.visible(tile.first_token + row / group).within(keys.start, keys.n);
@@ -163,6 +165,7 @@ class FloatKernel {
       else
         table_.softmax_f32f32(keys.n, logits, &io, logits);
       if (span.empty()) continue;
+      if (io.max == kNoLogit) throw_overflow(kv_head);  // every logit is -Inf
       const float a = decay(state.max[row], io.max);
       state.max[row] = io.max;
       state.sum[row] = state.sum[row] * a + io.sum;
