@@ -25,4 +25,9 @@ void softmax_f32f32_avx2(size_t n, const float* logits, SoftmaxRow* row, float* 
 void narrow_f32f16_avx2(size_t n, const float* x, uint16_t* y);
 void widen_f16f32_avx2(size_t n, const uint16_t* x, float* y);
 
+// With AVX-512F.
+void gemm_f32f32f32_avx512(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                           size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_avx512(size_t n, const float* logits, SoftmaxRow* row, float* probs);
+
 }  // namespace intattention

@@ -1,6 +1,6 @@
 // One row of one key block of the float softmax; formula in kernel_table.h.
 //
-// Pass 1: running maximum, one chain of vmaxps (4 cycles per 8 logits). Pass 2, per 8 logits: t = (x - max) * scale * log2(e), split as n + r by
+// Pass 1: running maximum, load-bound. Pass 2, per 8 logits: t = (x - max) * scale * log2(e), split as n + r by
 // adding 1.5 * 2^23 + 127 (the sum's low bits are the exponent of 2^n), a degree-5 polynomial for 2^r (relative error
 // 9.2e-8), one multiply. 15 vector operations of which 13 need the FMA ports: about 7 cycles per 8 logits, against
 // d cycles of their GEMMs (d = 64: 64). Steps are independent but for the sum, so the window overlaps them.
@@ -57,20 +57,31 @@ inline void visible_steps(size_t begin, size_t end, Step step) {
   if (j < last) step(j, false);
 }
 
+// The larger of `max` and the visible logits. Four chains: vmaxps has a latency of 4.
+inline float visible_max(const float* logits, size_t begin, size_t end, float max) {
+  const __m256 none = _mm256_set1_ps(kNoLogit);
+  __m256 a = _mm256_set1_ps(max), b = a, c = a, d = a;
+  const size_t inner = (begin + 7) & ~size_t{7}, blocks = end > inner ? (end - inner) / 32 : 0;
+  for (size_t j = inner; j < inner + 32 * blocks; j += 32) {
+    a = _mm256_max_ps(a, _mm256_loadu_ps(logits + j));
+    b = _mm256_max_ps(b, _mm256_loadu_ps(logits + j + 8));
+    c = _mm256_max_ps(c, _mm256_loadu_ps(logits + j + 16));
+    d = _mm256_max_ps(d, _mm256_loadu_ps(logits + j + 24));
+  }
+  const auto edge = [&](size_t first, size_t last) {
+    for (size_t j = first; j < last; j += 8)
+      a = _mm256_max_ps(a, _mm256_blendv_ps(none, _mm256_loadu_ps(logits + j), visible_lanes(j, begin, end)));
+  };
+  edge(begin & ~size_t{7}, inner < end ? inner : end);
+  edge(inner + 32 * blocks, end);
+  return _mm_cvtss_f32(halves(_mm256_max_ps(_mm256_max_ps(a, b), _mm256_max_ps(c, d)), larger));
+}
+
 }  // namespace
 
 void softmax_f32f32_avx2(size_t n, const float* logits, SoftmaxRow* row, float* probs) {
   const size_t begin = row->begin, end = row->begin < row->end ? row->end : row->begin;
-  const __m256 none = _mm256_set1_ps(kNoLogit);
-  __m256 max_lanes = none;
-  visible_steps(begin, end, [&](size_t j, bool whole) {
-    __m256 x = _mm256_loadu_ps(logits + j);
-    if (!whole) x = _mm256_blendv_ps(none, x, visible_lanes(j, begin, end));
-    max_lanes = _mm256_max_ps(max_lanes, x);
-  });
-  const float block_max = _mm_cvtss_f32(halves(max_lanes, larger));
-  if (begin < end && block_max > row->max) row->max = block_max;
-
+  if (begin < end) row->max = visible_max(logits, begin, end, row->max);
   const size_t first = begin & ~size_t{7}, last = begin < end ? (end + 7) & ~size_t{7} : first;
   for (size_t j = 0; j < first; j += 8) _mm256_storeu_ps(probs + j, _mm256_setzero_ps());
   const __m256 max = _mm256_set1_ps(row->max), factor = _mm256_set1_ps(row->scale * kLog2e);

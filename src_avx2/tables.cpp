@@ -26,9 +26,19 @@ constexpr KernelTable kAvx2Table = {
     nullptr,
 };
 
+constexpr KernelTable avx512_table() {
+  KernelTable table = kAvx2Table;
+  table.name = "avx512";
+  table.required_features |= kFeatureAvx512F;
+  table.gemm_f32f32f32 = gemm_f32f32f32_avx512;
+  table.softmax_f32f32 = softmax_f32f32_avx512;
+  return table;
+}
+constexpr KernelTable kAvx512Table = avx512_table();
+
 }  // namespace
 
-const KernelTable* const kArchTables[] = {&kAvx2Table};
+const KernelTable* const kArchTables[] = {&kAvx512Table, &kAvx2Table};
 const size_t kArchTableCount = sizeof kArchTables / sizeof kArchTables[0];
 
 }  // namespace intattention

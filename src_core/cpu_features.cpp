@@ -39,6 +39,7 @@ uint32_t detect() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return features;
   if (b & (1u << 5)) features |= kFeatureAvx2;
   const bool zmm = (xcr0() & 0xe0) == 0xe0;
+  if (zmm && (b & (1u << 16))) features |= kFeatureAvx512F;
   const bool avx512 = (b & (1u << 16)) && (b & (1u << 30)) && (b & (1u << 31));  // F, BW, VL
   if (zmm && avx512 && (c & (1u << 11))) features |= kFeatureAvx512Vnni;
   const uint32_t max_subleaf = a;
@@ -107,7 +108,8 @@ std::vector<std::string> cpu_feature_names(uint32_t features) {
                 {kFeatureF16c, "f16c"},
                 {kFeatureAvx512Vnni, "avx512vnni"},
                 {kFeatureAvxVnni, "avxvnni"},
-                {kFeatureFma, "fma"}};
+                {kFeatureFma, "fma"},
+                {kFeatureAvx512F, "avx512f"}};
   std::vector<std::string> names;
   for (const auto& entry : kNames)
     if (features & entry.bit) names.emplace_back(entry.name);

@@ -26,6 +26,7 @@ enum CpuFeature : uint32_t {
   kFeatureAvx512Vnni = 1u << 10,
   kFeatureAvxVnni = 1u << 11,
   kFeatureFma = 1u << 12,
+  kFeatureAvx512F = 1u << 13,
 };
 
 // Keys per block of the cache format, and keys per range of the split-KV walk (docs/numerics.md 5).
@@ -153,7 +154,7 @@ using NarrowF32F16 = void (*)(size_t n, const float* x, uint16_t* y);
 using WidenF16F32 = void (*)(size_t n, const uint16_t* x, float* y);
 
 struct KernelTable {
-  const char* name;            // "portable", "avx2", "neon", "dotprod", "i8mm"
+  const char* name;            // "portable", "avx2", "avx512", "neon", "dotprod", "i8mm"
   uint32_t required_features;  // bits of CpuFeature
   uint32_t attention_inner;    // bytes of k interleaved in packed K and V: 4, or 8 for SMMLA
   GemmS8S8S32 gemm_s8s8s32;
