@@ -59,8 +59,7 @@ inline void all_rows(size_t m, size_t k, const float* a, size_t lda, const float
 void gemm_f32f32f32_avx512(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
                            size_t b_stride, bool add, float* c, size_t ldc) {
   size_t j = 0;
-  for (; j + 32 <= n; j += 32, b_packed += 2 * b_stride)
-    all_rows<2>(m, k, a, lda, b_packed, b_stride, add, c + j, ldc);
+  for (; j + 32 <= n; j += 32, b_packed += 2 * b_stride) all_rows<2>(m, k, a, lda, b_packed, b_stride, add, c + j, ldc);
   if (j < n) all_rows<1>(m, k, a, lda, b_packed, b_stride, add, c + j, ldc);
 }
 

@@ -33,7 +33,8 @@ inline __m256 exp2_nonpositive(__m256 t) {
 
 // All ones in the lanes of keys j .. j+7 that lie in [begin, end).
 inline __m256 visible_lanes(size_t j, size_t begin, size_t end) {
-  const __m256i key = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(j)));
+  const __m256i key =
+      _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(j)));
   const __m256i below_end = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(end)), key);
   const __m256i before = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(begin)), key);
   return _mm256_castsi256_ps(_mm256_andnot_si256(before, below_end));

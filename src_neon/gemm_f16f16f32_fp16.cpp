@@ -13,8 +13,8 @@
 // overflows only if |sum| passes 65504 (for PV: |v| above 1023 with all 64 weights at 1) and rounds 64 times at
 // 2^-11 of the running sum. Shorter chains cost: the widening is 32 FCVTL (2 cycles each, V0 alone) per 8 rows.
 //
-// Bound by FMLA: 16 per k on 2 pipes, 8 cycles for 128 MAC on Cortex-A76, beside 3 loads; widening adds about 64 cycles of
-// V0 per 512 cycles.
+// Bound by FMLA: 16 per k on 2 pipes, 8 cycles for 128 MAC on Cortex-A76, beside 3 loads; widening adds about 64 cycles
+// of V0 per 512 cycles.
 //
 // Rejected: FMLAL (f16 x f16 into f32; needs FEAT_FHM, which A76 lacks); one chain over all of k (no widening, but PV
 // over 256 keys loses two more bits).

@@ -5,7 +5,8 @@
 //                       b[0]: columns 0-3   b[1]: 4-7   b[2]: 8-11   b[3]: 12-15
 //   a[0] 4 k            sum[0][0]           sum[0][1]   sum[0][2]    sum[0][3]
 //   ...                 ...                                          ...
-//   a[3]                sum[3][0]           ...                      sum[3][3]      16 sums + 4 of B + 4 of A = 24 of 32
+//   a[3]                sum[3][0]           ...                      sum[3][3]      16 sums + 4 of B + 4 of A = 24 of
+//   32
 //
 // Bound by FMLA: per k 16 of them on 2 pipes (Cortex-A76: 8 cycles for 64 MAC), beside 4 loads of B and 1 of A on the
 // 2 load ports. 16 chains cover the latency of 4 cycles x 2 pipes.

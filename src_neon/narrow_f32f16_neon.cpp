@@ -1,5 +1,5 @@
-// float32 -> float16, nearest even: FCVTN, 2 cycles of V0 per 4 on Cortex-A76. Armv8-A baseline; used once per call on q,
-// k and v.
+// float32 -> float16, nearest even: FCVTN, 2 cycles of V0 per 4 on Cortex-A76. Armv8-A baseline; used once per call on
+// q, k and v.
 #include "kernels.h"
 #include "neon_inline.h"
 

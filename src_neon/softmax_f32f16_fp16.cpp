@@ -7,8 +7,9 @@
 // Halving costs one multiply and keeps weights between 2^-24 and 2^-14: thousands of them matter in long rows.
 // The sum adds 4 probabilities in float16 and goes on in float32; it is the sum of the rounded ones, as PV sees them.
 //
-// Bound on Cortex-A76 per 16 logits: 4 FCVTN and 1 FCVTL at 2 cycles of V0, about 44 other operations on 2 pipes, in all some
-// 26 cycles (float32: 32; facts 2.7 has 10 for float16 logits, which would cost the QK kernel its float32 sums).
+// Bound on Cortex-A76 per 16 logits: 4 FCVTN and 1 FCVTL at 2 cycles of V0, about 44 other operations on 2 pipes, in
+// all some 26 cycles (float32: 32; facts 2.7 has 10 for float16 logits, which would cost the QK kernel its float32
+// sums).
 #include "kernels.h"
 #include "softmax_inline.h"
 

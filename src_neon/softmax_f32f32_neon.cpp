@@ -3,8 +3,8 @@
 // exp: t = (x - max) * scale * log2(e), split as n + r by adding 1.5 * 2^23 + 127 (the low bits of the sum are the
 // exponent of 2^n: no FCVTNS, which takes V0 for 2 cycles), a degree-5 polynomial for 2^r (relative error 9.2e-8).
 //
-// Bound on Cortex-A76: about 16 operations at 0.5 per 4 logits, SHL on V1 alone: 8 cycles per 4 (the ordinary form with two
-// conversions takes 12).
+// Bound on Cortex-A76: about 16 operations at 0.5 per 4 logits, SHL on V1 alone: 8 cycles per 4 (the ordinary form with
+// two conversions takes 12).
 #include "kernels.h"
 #include "softmax_inline.h"
 

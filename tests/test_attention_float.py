@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("isa")
 # Largest error over the largest output.
 FP32_TOLERANCE = 1e-5
 FP16_TOLERANCE = 5e-3
-# Logits of thousands: float32 keeps them to 2^-24 of their size, and exp turns that into a relative error.
+# Logits of thousands: float32 keeps them to 2^-24 of their size; exp makes that a relative error.
 LARGE_LOGIT_TOLERANCE = 2e-3
 
 TOLERANCES = {"fp32": FP32_TOLERANCE, "fp16": FP16_TOLERANCE}

@@ -83,8 +83,8 @@ class AttentionFloatTest : public KernelTest {
 
 TEST_P(AttentionFloatTest, ShapesAndMasks) {
   for (const Case& c : {Case{1, 1, 1, 1, 16}, Case{2, 1, 33, 300, 80}, Case{9, 3, 20, 20, 64}, Case{4, 4, 1, 1100, 96},
-                        Case{2, 2, 50, 10, 128, false}, Case{1, 1, 60, 300, 256, true, 17}, Case{5, 1, 30, 270, 48, true, 0, 260},
-                        Case{60, 1, 3, 17, 32}}) {
+                        Case{2, 2, 50, 10, 128, false}, Case{1, 1, 60, 300, 256, true, 17},
+                        Case{5, 1, 30, 270, 48, true, 0, 260}, Case{60, 1, 3, 17, 32}}) {
     check(c);
     if (HasFatalFailure()) return;
   }

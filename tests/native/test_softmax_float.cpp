@@ -6,8 +6,8 @@
 namespace intattention::testing {
 namespace {
 
-constexpr double kF32Relative = 2e-6, kF32Absolute = 2e-38;    // exp and (x - max) * scale; 2^-126
-constexpr double kF16Relative = 6e-3, kF16Absolute = 1.2e-7;   // kernel_table.h; 2 subnormal steps
+constexpr double kF32Relative = 2e-6, kF32Absolute = 2e-38;   // exp and (x - max) * scale; 2^-126
+constexpr double kF16Relative = 6e-3, kF16Absolute = 1.2e-7;  // kernel_table.h; 2 subnormal steps
 
 class SoftmaxFloatTest : public KernelTest {
  protected:
@@ -38,9 +38,9 @@ class SoftmaxFloatTest : public KernelTest {
         got = probs[j];
       // (x - max) * scale is rounded once in float32 and once more in float16
       const double argument = (max - x[j]) * scale * (f16 ? 5e-4 : 1.2e-7);
-      const double tolerance = visible ? expected * ((f16 ? kF16Relative : kF32Relative) + argument) +
-                                             (f16 ? kF16Absolute : kF32Absolute)
-                                       : 0.0;
+      const double tolerance =
+          visible ? expected * ((f16 ? kF16Relative : kF32Relative) + argument) + (f16 ? kF16Absolute : kF32Absolute)
+                  : 0.0;
       ASSERT_NEAR(got, expected, tolerance) << "key " << j << " logit " << x[j];
       sum += got;
     }
@@ -86,9 +86,9 @@ TEST_P(SoftmaxFloatTest, NanIsNotHidden) {
 
 TEST_P(SoftmaxFloatTest, NarrowAndWiden) {
   std::vector<float> x = random_floats(4096, -3.0f, 3.0f);
-  for (size_t i = 0; i < 1024; ++i) x[i] *= 1e-5f;           // subnormal float16
-  for (size_t i = 1024; i < 2048; ++i) x[i] = x[i] * 2e4f;    // up to 60000
-  for (size_t i = 2048; i < 3072; ++i)                        // ties
+  for (size_t i = 0; i < 1024; ++i) x[i] *= 1e-5f;          // subnormal float16
+  for (size_t i = 1024; i < 2048; ++i) x[i] = x[i] * 2e4f;  // up to 60000
+  for (size_t i = 2048; i < 3072; ++i)                      // ties
     x[i] = 0.5f * (f16_to_f32(static_cast<uint16_t>(8 * i)) + f16_to_f32(static_cast<uint16_t>(8 * i + 1)));
   GuardedBuffer<float> in(x), back(x.size());
   GuardedBuffer<uint16_t> half(x.size());
