@@ -16,4 +16,5 @@ PYBIND11_MODULE(_core, m) {
   bindings::register_model(m);
   bindings::register_attention(m);
   bindings::register_attention_study(m);
+  bindings::register_attention_float(m);
 }

@@ -11,6 +11,7 @@ void register_threads(pybind11::module_& m);
 void register_ops(pybind11::module_& m);
 void register_attention(pybind11::module_& m);
 void register_attention_study(pybind11::module_& m);
+void register_attention_float(pybind11::module_& m);
 void register_linear(pybind11::module_& m);
 void register_model(pybind11::module_& m);
 

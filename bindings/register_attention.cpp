@@ -2,8 +2,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "arrays.h"
-#include "attention.h"
+#include "attention_args.h"
 #include "dispatch.h"
 #include "pool.h"
 #include "register.h"
@@ -22,8 +21,7 @@ struct QuantizedHeads {
       const size_t first = item * kRowsPerItem, count = std::min(kRowsPerItem, n - first);
       active_table().quantize_f32s8(count, d, x + first * d, row(first, d), scale.as<float>() + first, nullptr);
       for (size_t i = first; i < first + count; ++i)
-        if (!std::isfinite(scale.as<float>()[i]))
-          throw InvalidArgument(message(name, " holds NaN or Inf (head vector ", i, ")"));
+        if (!std::isfinite(scale.as<float>()[i])) throw_not_finite(name, i);
     });
   }
   int8_t* row(size_t i, size_t d) { return q.as<int8_t>() + i * d; }
@@ -41,23 +39,6 @@ KVCache filled_cache(ThreadPool& pool, size_t heads, size_t length, size_t d, co
   });
   cache.set_length(length);
   return cache;
-}
-
-void check(const AttentionShape& s) {
-  const Mask& mask = s.mask;
-  if (s.q_len == 0 || mask.kv_len == 0 || s.n_heads == 0 || s.n_kv_heads == 0 || s.n_heads % s.n_kv_heads != 0)
-    throw InvalidArgument(message("attention: ", s.n_heads, " query heads, ", s.n_kv_heads, " kv heads, q_len ",
-                                  s.q_len, ", kv_len ", mask.kv_len,
-                                  ": none may be 0 and the query heads must be a multiple of the kv heads"));
-  if (mask.causal && s.q_len > mask.kv_len)
-    throw InvalidArgument(message("attention: causal with q_len ", s.q_len, " > kv_len ", mask.kv_len));
-  if (!mask.causal && (mask.window != 0 || mask.prefix != 0))
-    throw InvalidArgument(message("attention: window ", mask.window, " and prefix ", mask.prefix, " need causal=True"));
-  if (mask.window != 0 && mask.prefix != 0)
-    throw InvalidArgument(
-        message("attention: window ", mask.window, " and prefix ", mask.prefix, " exclude each other"));
-  if (!(s.scale > 0.0f && std::isfinite(s.scale)))
-    throw InvalidArgument(message("attention: scale is ", s.scale, ", expected a finite number > 0"));
 }
 
 // Seconds that the threads spent in each stage, summed over threads.
@@ -97,22 +78,16 @@ class StageClock {
 
 py::array_t<float> run(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
                        size_t window, ThreadPool* user_pool, size_t prefix, StageClock* clock = nullptr) {
-  const float* q_data = checked<float>(q, "q", 3);
-  const float* k_data = checked<float>(k, "k", 3);
-  const float* v_data = checked<float>(v, "v", 3);
-  const size_t d = dim(q, 2), q_len = dim(q, 1), kv_len = dim(k, 1);
-  check_shape(k, "k", {dim(k, 0), kv_len, d});
-  check_shape(v, "v", {dim(k, 0), kv_len, d});
-  AttentionShape shape{dim(q, 0), dim(k, 0), d, q_len, Mask{kv_len, 0, causal, window, prefix}, scale};
-  check(shape);
-  shape.mask.q_position = causal ? kv_len - q_len : 0;
+  const AttentionArgs args = attention_args(q, k, v, causal, scale, window, prefix);
+  const AttentionShape& shape = args.shape;
+  const size_t d = shape.head_dim, q_len = shape.q_len;
   py::array_t<float> out = new_array<float>({shape.n_heads, q_len, d});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;
   ThreadPool& pool = pool_or_default(user_pool);
   const ThreadPool::CallerPin pin(pool);
-  const KVCache cache = filled_cache(pool, shape.n_kv_heads, kv_len, d, k_data, v_data);
-  QuantizedHeads q8(pool, "q", shape.n_heads * q_len, d, q_data);
+  const KVCache cache = filled_cache(pool, shape.n_kv_heads, shape.mask.kv_len, d, args.k, args.v);
+  QuantizedHeads q8(pool, "q", shape.n_heads * q_len, d, args.q);
   // [head][token] -> [kv head][token][head of the group], as attention() wants it, and back
   AlignedBuffer grouped(shape.n_heads * q_len * d), grouped_scale(shape.n_heads * q_len * sizeof(float));
   AlignedBuffer by_token(shape.n_heads * q_len * d * sizeof(float));

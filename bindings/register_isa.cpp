@@ -23,6 +23,7 @@ std::vector<std::string> names(const std::vector<const KernelTable*>& tables) {
 template <typename Member>
 std::string origin(const char* op, Member member) {
   const KernelTable& active = active_table();
+  if (active.*member == nullptr) return "none";
   std::string isa = active.name;
   for (const KernelTable* table : built_tables())
     if (table->*member == active.*member) isa = table->name;
@@ -41,7 +42,14 @@ std::map<std::string, std::string> kernel_names() {
           {"swiglu_f32", origin("swiglu_f32", &KernelTable::swiglu_f32)},
           {"accumulate_s32f32", origin("accumulate_s32f32", &KernelTable::accumulate_s32f32)},
           {"softmax_s32s8", origin("softmax_s32s8", &KernelTable::softmax_s32s8)},
-          {"paper_softmax_s32u8", origin("paper_softmax_s32u8", &KernelTable::paper_softmax_s32u8)}};
+          {"paper_softmax_s32u8", origin("paper_softmax_s32u8", &KernelTable::paper_softmax_s32u8)},
+          {"gemm_f32f32f32", origin("gemm_f32f32f32", &KernelTable::gemm_f32f32f32)},
+          {"softmax_f32f32", origin("softmax_f32f32", &KernelTable::softmax_f32f32)},
+          {"narrow_f32f16", origin("narrow_f32f16", &KernelTable::narrow_f32f16)},
+          {"widen_f16f32", origin("widen_f16f32", &KernelTable::widen_f16f32)},
+          // FEAT_FP16 is not a table: their one version is named after the feature
+          {"gemm_f16f16f32", active_table().gemm_f16f16f32 != nullptr ? "gemm_f16f16f32_fp16" : "none"},
+          {"softmax_f32f16", active_table().softmax_f32f16 != nullptr ? "softmax_f32f16_fp16" : "none"}};
 }
 
 }  // namespace

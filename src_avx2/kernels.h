@@ -1,5 +1,5 @@
-// The AVX2 kernels (AVX2 + F16C; no FMA: float results equal those of every other ISA, see
-// docs/numerics.md section 6).
+// The AVX2 kernels (AVX2 + F16C). FMA in those of the float attention alone: the results of the others equal those of
+// every other ISA, see docs/numerics.md section 6.
 #pragma once
 
 #include "kernel_table.h"
@@ -23,5 +23,15 @@ void accumulate_s32f32_avx2(size_t n, float decay, float scale, const int32_t* s
 void softmax_s32s8_avx2(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
 uint32_t paper_softmax_s32u8_avx2(size_t n, const int32_t* logits, size_t begin, size_t end, const PaperIndex* index,
                                   uint8_t* probs);
+void gemm_f32f32f32_avx2(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                         size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_avx2(size_t n, const float* logits, SoftmaxRow* row, float* probs);
+void narrow_f32f16_avx2(size_t n, const float* x, uint16_t* y);
+void widen_f16f32_avx2(size_t n, const uint16_t* x, float* y);
+
+// With AVX-512F.
+void gemm_f32f32f32_avx512(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                           size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_avx512(size_t n, const float* logits, SoftmaxRow* row, float* probs);
 
 }  // namespace intattention

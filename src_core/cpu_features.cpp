@@ -35,9 +35,11 @@ uint32_t detect() {
   const bool osxsave = c & (1u << 27), avx = c & (1u << 28), f16c = c & (1u << 29);
   if (!osxsave || !avx || (xcr0() & 0x06) != 0x06) return 0;
   uint32_t features = f16c ? uint32_t{kFeatureF16c} : 0;
+  if (c & (1u << 12)) features |= kFeatureFma;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return features;
   if (b & (1u << 5)) features |= kFeatureAvx2;
   const bool zmm = (xcr0() & 0xe0) == 0xe0;
+  if (zmm && (b & (1u << 16))) features |= kFeatureAvx512F;
   const bool avx512 = (b & (1u << 16)) && (b & (1u << 30)) && (b & (1u << 31));  // F, BW, VL
   if (zmm && avx512 && (c & (1u << 11))) features |= kFeatureAvx512Vnni;
   const uint32_t max_subleaf = a;
@@ -105,7 +107,9 @@ std::vector<std::string> cpu_feature_names(uint32_t features) {
                 {kFeatureAvx2, "avx2"},
                 {kFeatureF16c, "f16c"},
                 {kFeatureAvx512Vnni, "avx512vnni"},
-                {kFeatureAvxVnni, "avxvnni"}};
+                {kFeatureAvxVnni, "avxvnni"},
+                {kFeatureFma, "fma"},
+                {kFeatureAvx512F, "avx512f"}};
   std::vector<std::string> names;
   for (const auto& entry : kNames)
     if (features & entry.bit) names.emplace_back(entry.name);

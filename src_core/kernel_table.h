@@ -4,9 +4,10 @@
 // print, and they assume what their comment says; the checks are in the callers (bindings, loader).
 // This header is included by files compiled with -march flags, so it holds no inline code.
 //
-// Integer results are the same on every ISA. Float results are too: each float formula below is a
-// fixed sequence of IEEE float32 operations (no fused multiply-add, fixed summation order), see
-// docs/numerics.md section 6.
+// Integer results are the same on every ISA. Float results are too, down to SwigluF32: each float formula
+// is a fixed sequence of IEEE float32 operations (no fused multiply-add, fixed summation order), see
+// docs/numerics.md section 6. The kernels of the float attention (section 7), at the end, are the rivals of the
+// integer ones and as fast as the ISA allows: they may fuse, and their results differ between ISAs.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,8 @@ enum CpuFeature : uint32_t {
   kFeatureF16c = 1u << 9,
   kFeatureAvx512Vnni = 1u << 10,
   kFeatureAvxVnni = 1u << 11,
+  kFeatureFma = 1u << 12,
+  kFeatureAvx512F = 1u << 13,
 };
 
 // Keys per block of the cache format, and keys per range of the split-KV walk (docs/numerics.md 5).
@@ -142,9 +145,48 @@ struct PaperIndex {
 //   n  keys in the buffers, a multiple of 16, at most 2^23; begin <= end <= n; max - A[j] <= 2^25
 using PaperSoftmaxS32U8 = uint32_t (*)(size_t n, const int32_t* logits, size_t begin, size_t end,
                                        const PaperIndex* index, uint8_t* probs);
+// --- float attention (docs/numerics.md section 7) ---
+
+// Columns of a float panel. B[n][k] lies in panels of 16 columns, all 16 values of one k side by side:
+//
+//   n:  0 .. 15        panel 0 | B[0..15][0] | B[0..15][1] | ... | B[0..15][k-1] |
+//   n: 16 .. 31        panel 1 | B[16..31][0] | ...                        b_stride elements between panels
+//
+// K: n = key, k = channel.  V: n = channel, k = key.
+constexpr size_t kFloatPanel = 16;
+
+// C[m][n] = (add ? C[m][n] : 0) + sum over k of A[m][k] * B[n][k].
+//   n, k   multiples of 16;  lda, ldc elements between rows
+using GemmF32F32F32 = void (*)(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                               size_t b_stride, bool add, float* c, size_t ldc);
+
+// The same on float16 (bits in u16) with float16 multiply-adds: chains of at most kF16Chain of them, added in float32.
+using GemmF16F16F32 = void (*)(size_t m, size_t n, size_t k, const uint16_t* a, size_t lda, const uint16_t* b_packed,
+                               size_t b_stride, bool add, float* c, size_t ldc);
+constexpr size_t kF16Chain = 64;
+
+// One row of one key block of the float softmax.
+struct SoftmaxRow {
+  uint32_t begin, end;  // visible keys of the block: begin <= j < end <= n
+  float scale;          // > 0
+  float max;            // in: running maximum of the logits, unscaled (kNoLogit before the first key); out: updated
+  float sum;            // out: sum of the probabilities
+};
+constexpr float kNoLogit = -3.402823466e38f;
+
+// probs[j] = exp((logits[j] - max) * scale) for visible j, else 0. n a multiple of 16, <= kKeyBlock.
+// probs may be the logits' own memory. Relative error: 1e-6, and below 2^-126 the result is anything from 0 to 2^-126.
+// NaN among the visible logits gives NaN in sum; kNoLogit is not a logit.
+using SoftmaxF32F32 = void (*)(size_t n, const float* logits, SoftmaxRow* row, float* probs);
+// The same with exp and probabilities in float16: relative error 4e-3 down to 2^-14, absolute 2^-24 below.
+using SoftmaxF32F16 = void (*)(size_t n, const float* logits, SoftmaxRow* row, uint16_t* probs);
+
+// float32 <-> float16, rounded to nearest even; n a multiple of 16.
+using NarrowF32F16 = void (*)(size_t n, const float* x, uint16_t* y);
+using WidenF16F32 = void (*)(size_t n, const uint16_t* x, float* y);
 
 struct KernelTable {
-  const char* name;            // "portable", "avx2", "neon", "dotprod", "i8mm"
+  const char* name;            // "portable", "avx2", "avx512", "neon", "dotprod", "i8mm"
   uint32_t required_features;  // bits of CpuFeature
   uint32_t attention_inner;    // bytes of k interleaved in packed K and V: 4, or 8 for SMMLA
   GemmS8S8S32 gemm_s8s8s32;
@@ -159,6 +201,14 @@ struct KernelTable {
   AccumulateS32F32 accumulate_s32f32;
   SoftmaxS32S8 softmax_s32s8;
   PaperSoftmaxS32U8 paper_softmax_s32u8;
+  GemmF32F32F32 gemm_f32f32f32;
+  SoftmaxF32F32 softmax_f32f32;
+  // float16 attention, null where there is none. Arithmetic in float16 takes narrow, gemm and softmax; storage alone
+  // takes narrow and widen, the rest is float32.
+  NarrowF32F16 narrow_f32f16;
+  WidenF16F32 widen_f16f32;
+  GemmF16F16F32 gemm_f16f16f32;
+  SoftmaxF32F16 softmax_f32f16;
 };
 
 // LUT[i] = rne(255 * exp(-6.6 * i / 31)); checked against the formula in tests/test_index_softmax.py.

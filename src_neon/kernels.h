@@ -24,6 +24,15 @@ void accumulate_s32f32_neon(size_t n, float decay, float scale, const int32_t* s
 void softmax_s32s8_neon(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
 uint32_t paper_softmax_s32u8_neon(size_t n, const int32_t* logits, size_t begin, size_t end, const PaperIndex* index,
                                   uint8_t* probs);
+void gemm_f32f32f32_neon(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                         size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_neon(size_t n, const float* logits, SoftmaxRow* row, float* probs);
+void narrow_f32f16_neon(size_t n, const float* x, uint16_t* y);
+
+// Armv8.2-A with FEAT_FP16 (the same cores).
+void gemm_f16f16f32_fp16(size_t m, size_t n, size_t k, const uint16_t* a, size_t lda, const uint16_t* b_packed,
+                         size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f16_fp16(size_t n, const float* logits, SoftmaxRow* row, uint16_t* probs);
 
 // Armv8.2-A with FEAT_DotProd (Cortex-A55, A76, A78AE, Apple M1).
 void gemm_s8s8s32_dotprod(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,

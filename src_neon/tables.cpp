@@ -22,17 +22,23 @@ constexpr KernelTable neon_table() {
   table.accumulate_s32f32 = accumulate_s32f32_neon;
   table.softmax_s32s8 = softmax_s32s8_neon;
   table.paper_softmax_s32u8 = paper_softmax_s32u8_neon;
+  table.gemm_f32f32f32 = gemm_f32f32f32_neon;
+  table.softmax_f32f32 = softmax_f32f32_neon;
+  table.narrow_f32f16 = narrow_f32f16_neon;
   return table;
 }
 
 constexpr KernelTable dotprod_table() {
   KernelTable table = neon_table();
   table.name = "dotprod";
-  table.required_features |= kFeatureDotprod;
+  // Every core with dotprod that we know of has float16 arithmetic too, but that is a feature of its own.
+  table.required_features |= kFeatureDotprod | kFeatureFp16;
   table.gemm_s8s8s32 = gemm_s8s8s32_dotprod;
   table.gemm_u8s8s32 = gemm_u8s8s32_dotprod;
   table.gemm_w4a8 = gemm_w4a8_dotprod;
   table.gemm_w8a8 = gemm_w8a8_dotprod;
+  table.gemm_f16f16f32 = gemm_f16f16f32_fp16;
+  table.softmax_f32f16 = softmax_f32f16_fp16;
   return table;
 }
 

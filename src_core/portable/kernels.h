@@ -23,5 +23,8 @@ void accumulate_s32f32_portable(size_t n, float decay, float scale, const int32_
 void softmax_s32s8_portable(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
 uint32_t paper_softmax_s32u8_portable(size_t n, const int32_t* logits, size_t begin, size_t end,
                                       const PaperIndex* index, uint8_t* probs);
+void gemm_f32f32f32_portable(size_t m, size_t n, size_t k, const float* a, size_t lda, const float* b_packed,
+                             size_t b_stride, bool add, float* c, size_t ldc);
+void softmax_f32f32_portable(size_t n, const float* logits, SoftmaxRow* row, float* probs);
 
 }  // namespace intattention

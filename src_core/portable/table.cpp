@@ -22,6 +22,12 @@ const KernelTable kPortableTable = {
     accumulate_s32f32_portable,
     softmax_s32s8_portable,
     paper_softmax_s32u8_portable,
+    gemm_f32f32f32_portable,
+    softmax_f32f32_portable,
+    nullptr,  // no float16
+    nullptr,
+    nullptr,
+    nullptr,
 };
 
 }  // namespace intattention
