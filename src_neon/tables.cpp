@@ -27,6 +27,7 @@ constexpr KernelTable dotprod_table() {
   table.name = "dotprod";
   table.required_features |= kFeatureDotprod;
   table.gemm_s8s8s32 = gemm_s8s8s32_dotprod;
+  table.index_softmax_s32u8 = index_softmax_s32u8_dotprod;
   table.gemm_u8s8s32 = gemm_u8s8s32_dotprod;
   table.gemm_w4a8 = gemm_w4a8_dotprod;
   table.gemm_w8a8 = gemm_w8a8_dotprod;

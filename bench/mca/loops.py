@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -35,6 +36,11 @@ class Instruction:
 class Loop:
     function: str
     body: tuple[Instruction, ...]
+
+    @property
+    def straight(self) -> bool:
+        """No branch but the one that closes it."""
+        return not any(_BRANCH.match(instruction.mnemonic) for instruction in self.body[:-1])
 
     def count(self, *mnemonics: str) -> int:
         return sum(instruction.mnemonic in mnemonics for instruction in self.body)
@@ -89,14 +95,15 @@ def find_loop(disassembly: str, markers: tuple[str, ...], what: str) -> Loop:
     """The innermost loop with the most instructions of the first marker that any loop has.
 
     A kernel has one loop per tile height and the main tile has the most multiplications; among equals
-    the shortest is taken.
+    the shortest is taken. Straight-line loops go first: a block that the compiler put behind the
+    function and that jumps back looks like a loop around everything in between.
     """
-    loops = innermost_loops(disassembly)
-    for marker in markers:
+    every = innermost_loops(disassembly)
+    for marker, loops in itertools.product(markers, ([x for x in every if x.straight], every)):
         holding = [loop for loop in loops if loop.count(marker)]
         if holding:
             return max(holding, key=lambda loop: (loop.count(marker), -len(loop.body)))
     raise LoopNotFound(
-        f"{what}: none of its {len(loops)} innermost loops holds {' or '.join(markers)}; "
+        f"{what}: none of its {len(every)} innermost loops holds {' or '.join(markers)}; "
         "was the object built for another ISA, or the loop unrolled away?"
     )
