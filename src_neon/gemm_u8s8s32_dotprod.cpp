@@ -45,40 +45,51 @@ struct RowBlock {
   int8_t a[kDepth * kBlockRows];      // [count][rows][16]
 };
 
-// One chunk, rows in registers: into the block, unless it is zero.
+// OR of the rows, as a tree: the chain from here to the stores is what a chunk waits for.
 template <int kRows>
-inline void pack_chunk(size_t chunk, const uint8x16_t a[kRows], RowBlock* block) {
-  uint8x16_t any = a[0];
-  for (int r = 1; r < kRows; ++r) any = vorrq_u8(any, a[r]);
-  const uint8_t largest = vmaxvq_u8(any);  // its top bit is that of the largest byte
-  if (largest == 0) return;
-  uint8x16_t flip = vdupq_n_u8(0);
-  if (largest >= 128) {
-    flip = vdupq_n_u8(0x80);
-    block->flipped[block->flipped_count++] = static_cast<uint16_t>(chunk);
+inline uint8x16_t any_of(const uint8x16_t row[kRows]) {
+  if constexpr (kRows == 1) {
+    return row[0];
+  } else {
+    return vorrq_u8(any_of<kRows / 2>(row), any_of<kRows - kRows / 2>(row + kRows / 2));
   }
-  int8_t* out = block->a + block->count * kChunk * kRows;
-  for (int r = 0; r < kRows; ++r) vst1q_s8(out + r * kChunk, vreinterpretq_s8_u8(veorq_u8(a[r], flip)));
-  block->chunk[block->count++] = static_cast<uint16_t>(chunk);
 }
 
 template <int kRows>
 void pack_block(size_t depth, const uint8_t* a, size_t lda, RowBlock* block) {
-  block->rows = kRows;
-  block->count = block->flipped_count = 0;
+  int8_t* out = block->a;
+  uint16_t* chunk = block->chunk;
+  uint16_t* flipped = block->flipped;
+  // Every chunk is written and then kept or not: no branch that the data decide.
+  const auto pack = [&](size_t index, const uint8x16_t row[kRows]) {
+    const uint8_t largest = vmaxvq_u8(any_of<kRows>(row));  // zero, and its top bit, as in the largest byte
+    const uint8x16_t flip = vandq_u8(vdupq_n_u8(largest), vdupq_n_u8(0x80));
+    uint8x16_t packed[kRows];
+    for (int r = 0; r < kRows; ++r) packed[r] = veorq_u8(row[r], flip);
+    for (int r = 0; r < kRows; ++r) vst1q_s8(out + r * kChunk, vreinterpretq_s8_u8(packed[r]));
+    *chunk = *flipped = static_cast<uint16_t>(index);
+    const size_t keep = (largest + 255u) >> 8;  // 0 or 1; a comparison becomes a branch in GCC
+    chunk += keep;
+    out += keep * kChunk * kRows;
+    flipped += largest >> 7;
+  };
   uint8x16_t row[kRows];
   size_t i = 0;
   for (; i + kChunk <= depth; i += kChunk) {
     for (int r = 0; r < kRows; ++r) row[r] = vld1q_u8(a + r * lda + i);
-    pack_chunk<kRows>(i / kChunk, row, block);
+    pack(i / kChunk, row);
   }
-  if (i == depth) return;
-  for (int r = 0; r < kRows; ++r) {
-    uint8_t padded[kChunk] = {};
-    std::memcpy(padded, a + r * lda + i, depth - i);
-    row[r] = vld1q_u8(padded);
+  if (i < depth) {
+    for (int r = 0; r < kRows; ++r) {
+      uint8_t padded[kChunk] = {};
+      std::memcpy(padded, a + r * lda + i, depth - i);
+      row[r] = vld1q_u8(padded);
+    }
+    pack(i / kChunk, row);
   }
-  pack_chunk<kRows>(i / kChunk, row, block);
+  block->rows = kRows;
+  block->count = static_cast<size_t>(chunk - block->chunk);
+  block->flipped_count = static_cast<size_t>(flipped - block->flipped);
 }
 
 // Sums over a chunk's 16 k of each of the 8 columns of a tile.

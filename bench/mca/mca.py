@@ -50,6 +50,7 @@ KERNELS = (
     Kernel("softmax pass 1", "index_softmax_s32u8_dotprod", ("sqrshrn",), "logit", 4),
     Kernel("softmax pass 2", "index_softmax_s32u8_dotprod", ("tbl",), "logit", 16),
     Kernel("PV", "gemm_u8s8s32_dotprod", ("sdot",), "MAC", 16),
+    Kernel("PV: scan and pack E'", "gemm_u8s8s32_dotprod", ("eor",), "logit", 16),
     Kernel("rescale O", "attention", ("scvtf",), "float", 4),
     Kernel("QK, i8mm", "gemm_s8s8s32_i8mm", ("smmla",), "MAC", 32),
     Kernel("PV, i8mm", "gemm_u8s8s32_i8mm", ("usmmla",), "MAC", 32),
