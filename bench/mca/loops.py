@@ -6,7 +6,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
-# "  1c: sdot v0.4s, ..." (llvm-objdump) and "  1c:\tsdot\tv0.4s, ..." (binutils), raw bytes left out.
+# "  1c: sdot v0.4s, ..." (llvm-objdump), "  1c:\tsdot\tv0.4s, ..." (binutils); no raw bytes.
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+([a-z][a-z0-9.]*)\s*(.*)$")
 _SYMBOL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _BRANCH = re.compile(r"^(b|b\.[a-z]+|cbn?z|tbn?z)$")
@@ -46,7 +46,7 @@ class Loop:
         return sum(instruction.mnemonic in mnemonics for instruction in self.body)
 
     def assembly(self) -> str:
-        """Text for an assembler: branch targets become the label of the loop's first instruction."""
+        """Text for an assembler: branches go to the label of the loop's first instruction."""
         lines = ["loop:"]
         for instruction in self.body:
             operands = instruction.operands
@@ -94,9 +94,9 @@ def innermost_loops(disassembly: str) -> list[Loop]:
 def find_loop(disassembly: str, markers: tuple[str, ...], what: str) -> Loop:
     """The innermost loop with the most instructions of the first marker that any loop has.
 
-    A kernel has one loop per tile height and the main tile has the most multiplications; among equals
-    the shortest is taken. Straight-line loops go first: a block that the compiler put behind the
-    function and that jumps back looks like a loop around everything in between.
+    A kernel has one loop per tile height and the main tile has the most multiplications; among
+    equals the shortest is taken. Straight-line loops go first: a block that the compiler put behind
+    the function and that jumps back looks like a loop around everything in between.
     """
     every = innermost_loops(disassembly)
     for marker, loops in itertools.product(markers, ([x for x in every if x.straight], every)):
