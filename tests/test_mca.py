@@ -1,4 +1,4 @@
-"""bench/mca: the loop finder on stored disassembly, and the whole tool where LLVM 19 is installed."""
+"""bench/mca: the loop finder on stored disassembly; the whole tool where LLVM 19 is installed."""
 
 import importlib.util
 import shutil
@@ -14,7 +14,8 @@ MCA = Path(__file__).parents[1] / "bench" / "mca"
 
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, MCA / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
@@ -23,8 +24,8 @@ def load(name: str) -> ModuleType:
 
 loops = load("loops")
 
-# llvm-objdump -d --no-show-raw-insn: an outer loop around a tile of 2 rows and one of 1 row; the block at
-# 2c lies behind the return and jumps back, so that its branch encloses the loop at 10.
+# llvm-objdump -d --no-show-raw-insn: an outer loop (4 to 28) around a tile with 2 SDOT, a loop with
+# one, and a block behind the return that jumps back: its branch encloses both.
 LLVM = """
 gemm.cpp.o:\tfile format elf64-littleaarch64
 
@@ -106,7 +107,8 @@ def test_assembly_branches_to_its_own_label() -> None:
     text = loops.find_loop(BINUTILS, ("sqrshrn",), "softmax").assembly()
     assert text.splitlines()[0] == "loop:"
     assert text.splitlines()[-1] == "  b.hi loop"
-    assert "<" not in text and "//" not in text
+    assert "<" not in text
+    assert "//" not in text
 
 
 @pytest.mark.parametrize("text", [LLVM, "", "0000000000000000 <f>:\n   0: ret\n"])

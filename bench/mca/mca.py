@@ -4,12 +4,13 @@
     cmake --preset aarch64 && cmake --build build/aarch64
     python bench/mca/mca.py --object-dir build/aarch64
 
-Disassembles the cross-built objects, takes the innermost loop of each kernel and runs llvm-mca on it.
-Neoverse N1 is the core of Cortex-A76; -mcpu=cortex-a76 is a Cortex-A57 in LLVM and must not be used.
-llvm-mca ignores the four-instruction decode limit, so the larger of its figure and instructions / 4
-counts. "A row" is the loop run for one key block of 256 keys, filling and draining the pipeline.
-Caches, branches and everything outside the loops are not modelled, except where the whole-attention
-estimate says so. Needs llvm-mca-19 and llvm-objdump-19 (apt-get install llvm-19).
+Disassembles the cross-built objects, takes the innermost loop of each kernel and runs llvm-mca on
+it. Neoverse N1 is the core of Cortex-A76; -mcpu=cortex-a76 is a Cortex-A57 in LLVM and must not be
+used. llvm-mca ignores the four-instruction decode limit, so the larger of its figure and the number
+of instructions / 4 counts. "In a row" is the loop run for one key block of 256 keys, filling and
+draining the pipeline. Caches, branches and everything outside the loops are not modelled, except
+where the whole-attention estimate says so. Needs llvm-mca-19 and llvm-objdump-19 (apt-get install
+llvm-19).
 """
 
 from __future__ import annotations
@@ -138,13 +139,13 @@ def figures(object_dir: Path) -> tuple[list[Figure], list[str]]:
 
 
 def attention_estimate(by_label: dict[str, Figure], head_dim: int) -> dict[str, float]:
-    """Cycles per logit (one query row, one key) of a full prefill tile: nothing masked, nothing zero.
+    """Cycles per logit (one query row, one key) of a full prefill tile, nothing masked or zero.
 
     Beside the inner loops, and pessimistic (nothing overlaps):
     - zeroing and storing each s32 tile, 0.5 and 1 cycle per register of 4
     - both softmax passes fill and drain the pipeline for every row of a block
-    - packing E', and the column sums of V as if every chunk held an E' of 128 or more: 4.5 cycles per
-      chunk and tile for 32 rows, 0.5 for each 8 rows, against 32 cycles of SDOT for each 8 rows
+    - packing E', and the column sums of V as if every chunk held an E' of 128 or more: 4.5 cycles
+      per chunk and tile for 32 rows, 0.5 for each 8 rows, where SDOT takes 32 for each 8 rows
     - rescaling O, once per row and block
     """
     tile_edge = 1.5 / 4
@@ -170,21 +171,19 @@ def attention_estimate(by_label: dict[str, Figure], head_dim: int) -> dict[str, 
 
 def print_loops(cpu: str, rows: list[Figure]) -> None:
     print(f"\n{cpu}: inner loops (SDOT peak {SDOT_PEAK[cpu]} MAC/cycle)\n")
-    print(
-        "| loop | instructions | mca cycles | instr/decode | work | per 16 logits | of a row | peak |"
-    )
+    print("| loop | instructions | mca | decode | work | per 16 logits | in a row | peak |")
     print("|---|---|---|---|---|---|---|---|")
     for row in rows:
         decode = row.instructions / DECODE_WIDTH[cpu]
-        per16 = of_row = ""
+        per16 = in_row = ""
         if row.kernel.unit == "logit":
-            per16, of_row = (
-                f"{16 * x:.1f}" for x in (row.cycles_per_unit, row.row_cycles_per_logit)
-            )
+            per16 = f"{16 * row.cycles_per_unit:.1f}"
+            in_row = f"{16 * row.row_cycles_per_logit:.1f}"
         peak = f"{row.peak_fraction:.0%}" if row.peak_fraction is not None else ""
         print(
             f"| {row.kernel.label} (`{row.kernel.source}`) | {row.instructions} "
-            f"| {row.mca_cycles:.1f} | {decode:.1f} | {row.units} {row.kernel.unit} | {per16} | {of_row} | {peak} |"
+            f"| {row.mca_cycles:.1f} | {decode:.1f} | {row.units} {row.kernel.unit} "
+            f"| {per16} | {in_row} | {peak} |"
         )
 
 
