@@ -9,12 +9,17 @@
 //
 //   acc[p][v] = | row0.col0  row0.col1  row1.col0  row1.col1 |; ZIP1/ZIP2 of two neighbours (64-bit) give rows.
 //
+// Rows go by blocks of 4, outside the tiles of B: chunks of 16 k that are zero in all rows of a block (E' is mostly
+// zero) are found once per block and left out of every tile.
+//
 // Bound: 16 USMMLA per 16 k = 512 MAC; 8 cycles on Neoverse N2 and A710. No Cortex-A76 has it.
 #include "kernels.h"
 #include "neon_inline.h"
 
 namespace intattention {
 namespace {
+
+constexpr size_t kMaxDepth = 65536;  // kernel_table.h
 
 // 4 columns of two rows, out of two 2x2 accumulators.
 inline void store_pair(int32x4_t left, int32x4_t right, int32_t* row0, int32_t* row1, bool both) {
@@ -31,32 +36,40 @@ inline void step8(const int8_t* b, const uint8x16_t a[kPairs], int32x4_t acc[kPa
   }
 }
 
+// The chunks of 16 k of a row block that are not all zero, and where the k behind the last whole chunk begin.
+struct Chunks {
+  size_t count, tail;
+  uint16_t k[kMaxDepth / 16];
+};
+
 // `single`: the pair has one row only; it is read twice and stored once.
 template <int kPairs>
-inline void rows_by_tile(size_t k, const uint8_t* a, size_t lda, const int8_t* b, int32_t* c, size_t ldc, bool single) {
+inline void rows_by_tile(const Chunks& chunks, size_t k, const uint8_t* a, size_t lda, const int8_t* b, int32_t* c,
+                         size_t ldc, bool single) {
   int32x4_t acc[kPairs][4];
   uint8x16_t low[kPairs], high[kPairs];
   const size_t next = single ? 0 : lda;
   for (int p = 0; p < kPairs; ++p) {
     for (int v = 0; v < 4; ++v) acc[p][v] = vdupq_n_s32(0);
   }
-  size_t i = 0;
-  for (; i + 16 <= k; i += 16, b += 128) {
+  const uint16_t* const end = chunks.k + chunks.count;
+  for (const uint16_t* chunk = chunks.k; chunk != end; ++chunk) {
+    const int8_t* tile = b + *chunk * kTileRows;
     for (int p = 0; p < kPairs; ++p) {
-      const uint8_t* row = a + 2 * p * lda + i;
+      const uint8_t* row = a + 2 * p * lda + *chunk;
       const uint64x2_t r0 = vreinterpretq_u64_u8(vld1q_u8(row)), r1 = vreinterpretq_u64_u8(vld1q_u8(row + next));
       low[p] = vreinterpretq_u8_u64(vzip1q_u64(r0, r1));
       high[p] = vreinterpretq_u8_u64(vzip2q_u64(r0, r1));
     }
-    step8<kPairs>(b, low, acc);
-    step8<kPairs>(b + 64, high, acc);
+    step8<kPairs>(tile, low, acc);
+    step8<kPairs>(tile + 64, high, acc);
   }
-  if (i < k) {
+  if (chunks.tail < k) {
     for (int p = 0; p < kPairs; ++p) {
-      const uint8_t* row = a + 2 * p * lda + i;
+      const uint8_t* row = a + 2 * p * lda + chunks.tail;
       low[p] = vcombine_u8(vld1_u8(row), vld1_u8(row + next));
     }
-    step8<kPairs>(b, low, acc);
+    step8<kPairs>(b + chunks.tail * kTileRows, low, acc);
   }
   for (int p = 0; p < kPairs; ++p) {
     int32_t* row = c + 2 * p * ldc;
@@ -69,10 +82,20 @@ inline void rows_by_tile(size_t k, const uint8_t* a, size_t lda, const int8_t* b
 
 void gemm_u8s8s32_i8mm(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
                        size_t b_stride, int32_t* c, size_t ldc) {
-  for (size_t j = 0; j < n; j += kTileRows, b_packed += b_stride) {
-    size_t i = 0;
-    for (; i + 4 <= m; i += 4) rows_by_tile<2>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc, false);
-    for (; i < m; i += 2) rows_by_tile<1>(k, a + i * lda, lda, b_packed, c + i * ldc + j, ldc, i + 1 == m);
+  Chunks chunks;
+  chunks.tail = k & ~size_t{15};
+  for (size_t i = 0; i < m; i += 4, a += 4 * lda, c += 4 * ldc) {
+    const size_t rows = m - i < 4 ? m - i : 4;
+    chunks.count = nonzero_chunks(rows, chunks.tail, a, lda, chunks.k);
+    const int8_t* b = b_packed;
+    for (size_t j = 0; j < n; j += kTileRows, b += b_stride) {
+      if (rows == 4) {
+        rows_by_tile<2>(chunks, k, a, lda, b, c + j, ldc, false);
+        continue;
+      }
+      rows_by_tile<1>(chunks, k, a, lda, b, c + j, ldc, rows == 1);
+      if (rows == 3) rows_by_tile<1>(chunks, k, a + 2 * lda, lda, b, c + 2 * ldc + j, ldc, true);
+    }
   }
 }
 

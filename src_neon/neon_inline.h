@@ -17,6 +17,19 @@ static inline int8x16_t load_dup4(const void* p) {
   return vreinterpretq_s8_u32(vdupq_n_u32(bits));
 }
 
+// Which chunks of 16 k are not all zero in `rows` rows of A, as offsets along k into list; returns their number.
+// k is a multiple of 16, at most 65536: list holds k / 16 entries.
+static inline size_t nonzero_chunks(size_t rows, size_t k, const uint8_t* a, size_t lda, uint16_t* list) {
+  size_t count = 0;
+  for (size_t i = 0; i < k; i += 16) {
+    uint8x16_t any = vld1q_u8(a + i);
+    for (size_t r = 1; r < rows; ++r) any = vorrq_u8(any, vld1q_u8(a + r * lda + i));
+    list[count] = static_cast<uint16_t>(i);
+    count += (vmaxvq_u8(any) + 255u) >> 8;  // 0 or 1
+  }
+  return count;
+}
+
 // 4 half floats as float32 (exact).
 static inline float32x4_t load_f16x4(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 

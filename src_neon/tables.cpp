@@ -34,6 +34,7 @@ constexpr KernelTable dotprod_table() {
   // Every core with dotprod that we know of has float16 arithmetic too, but that is a feature of its own.
   table.required_features |= kFeatureDotprod | kFeatureFp16;
   table.gemm_s8s8s32 = gemm_s8s8s32_dotprod;
+  table.index_softmax_s32u8 = index_softmax_s32u8_dotprod;
   table.gemm_u8s8s32 = gemm_u8s8s32_dotprod;
   table.gemm_w4a8 = gemm_w4a8_dotprod;
   table.gemm_w8a8 = gemm_w8a8_dotprod;

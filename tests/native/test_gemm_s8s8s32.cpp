@@ -45,7 +45,7 @@ class GemmS8S8S32Test : public KernelTest {
 };
 
 TEST_P(GemmS8S8S32Test, GridOfShapes) {
-  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9})
+  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
     for (size_t n : {1, 7, 8, 9, 16, 24})
       for (size_t k : {size_t{table().attention_inner}, size_t{16}, size_t{24}, size_t{32}, size_t{64}, size_t{80},
                        size_t{96}, size_t{128}, size_t{256}}) {

@@ -45,7 +45,7 @@ class GemmU8S8S32Test : public KernelTest {
 };
 
 TEST_P(GemmU8S8S32Test, GridOfShapes) {
-  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9})
+  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
     for (size_t n : {1, 7, 8, 9, 16, 24})
       for (size_t k : {size_t{table().attention_inner}, size_t{16}, size_t{24}, size_t{32}, size_t{64}, size_t{80},
                        size_t{96}, size_t{128}, size_t{256}}) {
@@ -83,6 +83,50 @@ TEST_P(GemmU8S8S32Test, DeepestK) {
     for (int bv : {-128, 127})
       check({2, 8, kDeepest, 0, 0, 0}, std::vector<uint8_t>(2 * kDeepest, static_cast<uint8_t>(av)),
             std::vector<int8_t>(8 * kDeepest, static_cast<int8_t>(bv)));
+}
+
+// Chunks of 16 k that are zero in all rows are left out, those without a byte of 128 or more need no
+// correction: every mix of the three, in every order, for every height of the tile.
+TEST_P(GemmU8S8S32Test, ZeroSmallAndLargeChunks) {
+  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 32, 33, 40})
+    for (size_t k : {size_t{16}, size_t{48}, size_t{24}, size_t{120}, size_t{256}, size_t{264}, size_t{528}}) {
+      std::vector<uint8_t> a(m * k);
+      for (size_t chunk = 0; chunk < k; chunk += 16) {
+        const int high = std::vector<int>{0, 0, 127, 255}[random_int(0, 3)];
+        for (size_t i = 0; i < m; ++i)
+          for (size_t l = chunk; l < std::min(chunk + 16, k); ++l)
+            a[i * k + l] = static_cast<uint8_t>(random_int(0, high));
+      }
+      check({m, 24, k, 0, 0, 0}, a, random_ints<int8_t>(24 * k, -128, 127));
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST_P(GemmU8S8S32Test, OneByteOfARow) {
+  constexpr size_t kKeys = 256;
+  const std::vector<int8_t> b = random_ints<int8_t>(8 * kKeys, -128, 127);
+  for (size_t m : {1, 3, 9, 13})
+    for (uint8_t value : {uint8_t{1}, uint8_t{128}, uint8_t{255}})
+      for (size_t l = 0; l < kKeys; ++l) {
+        std::vector<uint8_t> a(m * kKeys, 0);
+        a[l % m * kKeys + l] = value;
+        check({m, 8, kKeys, 0, 0, 0}, a, b);
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST_P(GemmU8S8S32Test, AllZero) {
+  for (size_t m : {1, 4, 13, 32})
+    for (size_t k : {16, 256, 512})
+      check({m, 16, k, 0, 0, 0}, std::vector<uint8_t>(m * k, 0), random_ints<int8_t>(16 * k, -128, 127));
+}
+
+// Column sums at both ends of their range, in chunks that all take the correction.
+TEST_P(GemmU8S8S32Test, LargestColumnSums) {
+  for (int bv : {-128, 127})
+    for (size_t k : {256, 512})
+      check({32, 16, k, 0, 0, 0}, std::vector<uint8_t>(32 * k, 128),
+            std::vector<int8_t>(16 * k, static_cast<int8_t>(bv)));
 }
 
 INTATTENTION_ON_EVERY_TABLE(GemmU8S8S32Test);
