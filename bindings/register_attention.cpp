@@ -78,7 +78,7 @@ class StageClock {
 
 py::array_t<float> run(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
                        size_t window, ThreadPool* user_pool, size_t prefix, StageClock* clock = nullptr) {
-  const AttentionArgs args = attention_args(q, k, v, causal, scale, window, prefix);
+  const AttentionArgs<float> args(q, k, v, {causal, scale, window, prefix});
   const AttentionShape& shape = args.shape;
   const size_t d = shape.head_dim, q_len = shape.q_len;
   py::array_t<float> out = new_array<float>({shape.n_heads, q_len, d});

@@ -41,7 +41,7 @@ FloatPrecision precision_from_name(const std::string& name) {
 
 py::array_t<float> run(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
                        size_t window, size_t prefix, const std::string& precision_name, ThreadPool* user_pool) {
-  const AttentionArgs args = attention_args(q, k, v, causal, scale, window, prefix);
+  const AttentionArgs<float> args(q, k, v, {causal, scale, window, prefix});
   const AttentionShape& shape = args.shape;
   const FloatPrecision precision = precision_from_name(precision_name);
   const size_t d = shape.head_dim, kv_rows = shape.n_kv_heads * shape.mask.kv_len;

@@ -1,7 +1,7 @@
 // The comparison pipelines (docs/numerics.md sections 7 and 8) and their kernels on NumPy arrays.
 #include <cmath>
 
-#include "arrays.h"
+#include "attention_args.h"
 #include "attention_paper.h"
 #include "attention_quant_only.h"
 #include "dispatch.h"
@@ -11,64 +11,31 @@
 namespace intattention::bindings {
 namespace {
 
-// The argument checks of register_attention.cpp.
-void check(const AttentionShape& s) {
-  const Mask& mask = s.mask;
-  if (s.q_len == 0 || mask.kv_len == 0 || s.n_heads == 0 || s.n_kv_heads == 0 || s.n_heads % s.n_kv_heads != 0)
-    throw InvalidArgument(message("attention: ", s.n_heads, " query heads, ", s.n_kv_heads, " kv heads, q_len ",
-                                  s.q_len, ", kv_len ", mask.kv_len,
-                                  ": none may be 0 and the query heads must be a multiple of the kv heads"));
-  if (s.head_dim == 0 || s.head_dim % 16 != 0 || s.head_dim > 1024)
-    throw InvalidArgument(message("attention: head_dim ", s.head_dim, " must be a multiple of 16, at most 1024"));
-  if (mask.causal && s.q_len > mask.kv_len)
-    throw InvalidArgument(message("attention: causal with q_len ", s.q_len, " > kv_len ", mask.kv_len));
-  if (!mask.causal && (mask.window != 0 || mask.prefix != 0))
-    throw InvalidArgument(message("attention: window ", mask.window, " and prefix ", mask.prefix, " need causal=True"));
-  if (mask.window != 0 && mask.prefix != 0)
-    throw InvalidArgument(
-        message("attention: window ", mask.window, " and prefix ", mask.prefix, " exclude each other"));
-  if (!(s.scale > 0.0f && std::isfinite(s.scale)))
-    throw InvalidArgument(message("attention: scale is ", s.scale, ", expected a finite number > 0"));
-}
-
-struct Options {
-  bool causal;
-  float scale;
-  size_t window, prefix;
-};
-
-template <typename T>
-AttentionShape checked_shape(const py::array& q, const py::array& k, const py::array& v, const Options& options) {
-  checked<T>(q, "q", 3);
-  checked<T>(k, "k", 3);
-  checked<T>(v, "v", 3);
-  const size_t d = dim(q, 2), q_len = dim(q, 1), kv_len = dim(k, 1);
-  check_shape(k, "k", {dim(k, 0), kv_len, d});
-  check_shape(v, "v", {dim(k, 0), kv_len, d});
-  AttentionShape shape{
-      dim(q, 0), dim(k, 0), d, q_len, Mask{kv_len, 0, options.causal, options.window, options.prefix}, options.scale};
-  check(shape);
-  shape.mask.q_position = options.causal ? kv_len - q_len : 0;
-  return shape;
-}
-
 // A float array with one scale for all of it.
 struct QuantizedTensor {
   AlignedBuffer data;
-  float scale = 0.0f;
+  float scale;
 
-  QuantizedTensor(const char* name, const py::array& x) : data(static_cast<size_t>(x.size())) {
-    active_table().quantize_f32s8(1, data.size(), static_cast<const float*>(x.data()), data.as<int8_t>(), &scale,
-                                  nullptr);
+  QuantizedTensor(ThreadPool& pool, const char* name, size_t n, const float* x)
+      : data(n), scale(quantize_tensor(pool, n, x, data.as<int8_t>())) {
     if (!std::isfinite(scale)) throw InvalidArgument(message(name, " holds NaN or Inf"));
   }
   Int8Heads heads() const { return {data.as<int8_t>(), scale}; }
 };
 
-Int8Heads int8_heads(const char* name, const py::array& x, float scale) {
+struct QuantizedArgs {
+  QuantizedTensor q, k, v;
+
+  QuantizedArgs(ThreadPool& pool, const AttentionArgs<float>& args)
+      : q(pool, "q", args.shape.n_heads * args.shape.q_len * args.shape.head_dim, args.q),
+        k(pool, "k", args.shape.n_kv_heads * args.shape.mask.kv_len * args.shape.head_dim, args.k),
+        v(pool, "v", args.shape.n_kv_heads * args.shape.mask.kv_len * args.shape.head_dim, args.v) {}
+};
+
+Int8Heads int8_heads(const char* name, const int8_t* x, float scale) {
   if (!(scale >= 0.0f && std::isfinite(scale)))
     throw InvalidArgument(message("scale of ", name, " is ", scale, ", expected a finite number >= 0"));
-  return {static_cast<const int8_t*>(x.data()), scale};
+  return {x, scale};
 }
 
 PaperRounding rounding_from_name(const std::string& name) {
@@ -79,23 +46,26 @@ PaperRounding rounding_from_name(const std::string& name) {
 
 py::array_t<float> paper(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
                          size_t window, size_t prefix, const std::string& rounding, ThreadPool* user_pool) {
-  const AttentionShape shape = checked_shape<float>(q, k, v, {causal, scale, window, prefix});
+  const AttentionArgs<float> args(q, k, v, {causal, scale, window, prefix});
+  const AttentionShape& shape = args.shape;
   const PaperRounding variant = rounding_from_name(rounding);
   py::array_t<float> out = new_array<float>({shape.n_heads, shape.q_len, shape.head_dim});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;
   ThreadPool& pool = pool_or_default(user_pool);
   const ThreadPool::CallerPin pin(pool);
-  const QuantizedTensor q8("q", q), k8("k", k), v8("v", v);
-  attention_paper(pool, shape, q8.heads(), k8.heads(), v8.heads(), variant, out_data, nullptr);
+  const QuantizedArgs x(pool, args);
+  attention_paper(pool, shape, x.q.heads(), x.k.heads(), x.v.heads(), variant, out_data, nullptr);
   return out;
 }
 
 py::tuple paper_int8(const py::array& q, const py::array& k, const py::array& v, float q_scale, float k_scale,
                      float v_scale, bool causal, float scale, size_t window, size_t prefix, const std::string& rounding,
                      ThreadPool* user_pool, bool return_probs) {
-  const AttentionShape shape = checked_shape<int8_t>(q, k, v, {causal, scale, window, prefix});
-  const Int8Heads q8 = int8_heads("q", q, q_scale), k8 = int8_heads("k", k, k_scale), v8 = int8_heads("v", v, v_scale);
+  const AttentionArgs<int8_t> args(q, k, v, {causal, scale, window, prefix});
+  const AttentionShape& shape = args.shape;
+  const Int8Heads q8 = int8_heads("q", args.q, q_scale), k8 = int8_heads("k", args.k, k_scale),
+                  v8 = int8_heads("v", args.v, v_scale);
   const PaperRounding variant = rounding_from_name(rounding);
   py::array_t<float> out = new_array<float>({shape.n_heads, shape.q_len, shape.head_dim});
   py::array_t<uint8_t> probs = new_array<uint8_t>({return_probs ? shape.n_heads : 0, shape.q_len, shape.mask.kv_len});
@@ -112,14 +82,15 @@ py::tuple paper_int8(const py::array& q, const py::array& k, const py::array& v,
 
 py::array_t<float> quant_only(const py::array& q, const py::array& k, const py::array& v, bool causal, float scale,
                               size_t window, size_t prefix, ThreadPool* user_pool) {
-  const AttentionShape shape = checked_shape<float>(q, k, v, {causal, scale, window, prefix});
+  const AttentionArgs<float> args(q, k, v, {causal, scale, window, prefix});
+  const AttentionShape& shape = args.shape;
   py::array_t<float> out = new_array<float>({shape.n_heads, shape.q_len, shape.head_dim});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;
   ThreadPool& pool = pool_or_default(user_pool);
   const ThreadPool::CallerPin pin(pool);
-  const QuantizedTensor q8("q", q), k8("k", k), v8("v", v);
-  attention_quant_only(pool, shape, q8.heads(), k8.heads(), v8.heads(), out_data);
+  const QuantizedArgs x(pool, args);
+  attention_quant_only(pool, shape, x.q.heads(), x.k.heads(), x.v.heads(), out_data);
   return out;
 }
 

@@ -104,11 +104,27 @@ def attention_stages(
     """Runs ``attention`` and returns thread-seconds: "qk", "softmax", "pv" and the "total" of the
     call; the rest of the total is quantising, packing and merging."""
 
+def attention_float(
+    q: F32,
+    k: F32,
+    v: F32,
+    causal: bool,
+    scale: float,
+    window: int,
+    prefix: int,
+    precision: Literal["fp32", "fp16"],
+    pool: ThreadPool | None = None,
+) -> F32:
+    """The float rivals, tiled as attention() is; same shapes and masks. Not the same bits on every ISA.
+
+    fp16: q * scale, k and v rounded to float16; float16 arithmetic on ARM with FEAT_FP16, float32
+    arithmetic on x86-64. RuntimeError if the active ISA has no float16.
+    """
+
 # comparison pipelines (docs/numerics.md sections 7 and 8) -------------------------------------
 Rounding = Literal["nearest", "floor"]
 
 def attention_paper(
-def attention_float(
     q: F32,
     k: F32,
     v: F32,
@@ -159,16 +175,6 @@ def paper_softmax_s32u8(
     logits: S32, begin: S32, end: S32, c_int: int, rounding: Rounding
 ) -> tuple[U8, NDArray[np.uint32]]:
     """logits [m, n] -> (P [m, n], sum of E [m]); begin, end [m]; max - logit at most 2**25."""
-    window: int,
-    prefix: int,
-    precision: Literal["fp32", "fp16"],
-    pool: ThreadPool | None = None,
-) -> F32:
-    """The float rivals, tiled as attention() is; same shapes and masks. Not the same bits on every ISA.
-
-    fp16: q * scale, k and v rounded to float16; float16 arithmetic on ARM with FEAT_FP16, float32
-    arithmetic on x86-64. RuntimeError if the active ISA has no float16.
-    """
 
 # linear ---------------------------------------------------------------------------------------
 WeightFormat = Literal["w4g32", "w4g32a", "w8g32"]

@@ -1,7 +1,10 @@
 #include "int8_heads.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <vector>
 
 #include "error.h"
 
@@ -40,6 +43,34 @@ KVCache pack_int8_heads(ThreadPool& pool, const AttentionShape& shape, const int
   });
   cache.set_length(length);
   return cache;
+}
+
+float quantize_tensor(ThreadPool& pool, size_t n, const float* x, int8_t* q) {
+  constexpr size_t kChunk = 1 << 14;
+  const size_t chunks = (n + kChunk - 1) / kChunk;
+  std::vector<float> absmax(chunks, 0.0f);
+  pool.parallel_for(chunks, [&](size_t c, int) {
+    float largest = 0.0f, poison = 0.0f;  // 0 * x is NaN for NaN and Inf
+    for (size_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); ++i) {
+      largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
+      poison += 0.0f * x[i];
+    }
+    absmax[c] = largest + poison;
+  });
+  float largest = 0.0f;
+  for (float chunk : absmax) {
+    if (!std::isfinite(chunk)) return std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, chunk);
+  }
+  const float s = largest / 127.0f;
+  pool.parallel_for(chunks, [&](size_t c, int) {
+    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to nearest even
+    for (size_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); ++i) {
+      const float value = s > 0.0f ? std::min(std::max(x[i] / s, -127.0f), 127.0f) : 0.0f;
+      q[i] = static_cast<int8_t>(static_cast<int32_t>((value + kRound) - kRound));
+    }
+  });
+  return s;
 }
 
 void check_group(const AttentionShape& shape) {

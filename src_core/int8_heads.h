@@ -41,6 +41,9 @@ class RowTiles {
 // One layer of cache filled with k and v; scales are not stored. Throws std::bad_alloc, InvalidArgument.
 KVCache pack_int8_heads(ThreadPool& pool, const AttentionShape& shape, const int8_t* k, const int8_t* v);
 
+// Quantises n values with one scale for all (docs/numerics.md section 2); returns it, NaN if a value is NaN or Inf.
+float quantize_tensor(ThreadPool& pool, size_t n, const float* x, int8_t* q);
+
 // Throws InvalidArgument if a group is too large for a tile.
 void check_group(const AttentionShape& shape);
 
