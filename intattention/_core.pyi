@@ -37,7 +37,7 @@ def use_isa(name: str) -> None:
 
 def cpu_features() -> list[str]: ...
 def kernel_names() -> dict[str, str]:
-    """Op -> kernel in the active table, e.g. {"gemm_w4a8": "gemm_w4a8_avx2"}; "none" if it has none."""
+    """Op -> its kernel in the active table, e.g. "gemm_w4a8_avx2"; "none" if it has none."""
 
 # threads --------------------------------------------------------------------------------------
 class ThreadPool:
@@ -115,7 +115,7 @@ def attention_float(
     precision: Literal["fp32", "fp16"],
     pool: ThreadPool | None = None,
 ) -> F32:
-    """The float rivals, tiled as attention() is; same shapes and masks. Not the same bits on every ISA.
+    """The float rivals, tiled as attention() is; same shapes and masks. Bits differ between ISAs.
 
     fp16: q * scale, k and v rounded to float16; float16 arithmetic on ARM with FEAT_FP16, float32
     arithmetic on x86-64. RuntimeError if the active ISA has no float16.

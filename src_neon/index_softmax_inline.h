@@ -27,15 +27,18 @@
 // pass 1 (out of the maximum) and E = 0 in pass 2. Chunks outside are zero-filled.
 //
 // Bound on Cortex-A76 (V0 multiplies, V1 shifts, the rest on either), cycles per 16 keys:
-//   pass 1: SQRDMULH 4 x 2 = 8 on V0; SQRSHRN 4 + SQSHL 2 = 6 on V1; SMAX 2: 8.0
-//   pass 2: MUL 2 x 2 = 4 on V0; SSRA 2 + UQSHRN 2 = 4 on V1; 10 others: 9.0
+//   pass 1: SQRDMULH 4 x 2 = 8 on V0; SQRSHRN 4 + SQSHL 2 = 6 on V1; SMAX 2, STP 2 on either: 9.0
+//   pass 2: MUL 2 x 2 = 4 on V0; SSRA 2 + UQSHRN 2 = 4 on V1; 10 others and half an STP: 9.5
+// bench/mca: 10.1 and 9.8, that is 1.24 cycles per key; 1.45 with filling and draining the pipeline for every row of
+// 256 keys, against 4 cycles per key of QK for d = 128. The 16 bytes of E' are stored in pairs, as STP of two
+// registers takes the V pipes no longer than STR of one.
 //
 // Rejected:
-// - SRSHL + SQXTN for every n: 8 instead of 4 on V1, pass 1 becomes 9. Kept for n = 0 and n > 7, which the
+// - SRSHL + SQXTN for every n: 10 instead of 6 on V1, pass 1 becomes 11. Kept for n = 0 and n > 7, which the
 //   head dimensions up to 256 do not produce.
 // - SQRDMULH by 992 for the index: V0 does 8 and the clip is one SMIN per register more.
 // - value_ratio as u8 with UMULL: 256 does not fit; putting it back costs more than UMULL saves.
-// - leaving SQSHL out for e = 0: pass 1 is bound by V0.
+// - a copy without SQSHL for e = 0: 1 cycle in 19 per 16 keys, for twice the copies of pass 1.
 #pragma once
 
 #include "kernels.h"
@@ -97,7 +100,7 @@ static inline SoftmaxSpan softmax_span(size_t begin, size_t end) {
 }
 
 // Pass 1: t into scratch; returns its maximum over the visible keys.
-template <int kNarrow, typename Sum>
+template <int kNarrow>
 static inline int32_t softmax_counts(const SoftmaxSpan& span, const int32_t* logits, const int16_t* key_ratio,
                                      const SoftmaxConstants& row, int16_t* scratch) {
   const int16x8_t lowest = vdupq_n_s16(-32768);
@@ -188,7 +191,7 @@ static inline void index_softmax(size_t n, const int32_t* logits, const int16_t*
   const SoftmaxConstants constants = {vdupq_n_s32(-row->narrow), vdupq_n_s16(static_cast<int16_t>(row->lshift)),
                                       vdupq_n_s16(row->factor)};
   const auto counts = [&](auto narrow) {
-    return softmax_counts<decltype(narrow)::value, Sum>(span, logits, key_ratio, constants, scratch);
+    return softmax_counts<decltype(narrow)::value>(span, logits, key_ratio, constants, scratch);
   };
   int32_t max = kNoMax;
   switch (span.last > 0 ? row->narrow : -1) {

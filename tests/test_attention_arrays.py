@@ -55,3 +55,28 @@ def test_attention_refuses(change: dict[str, object], words: str) -> None:
     arguments = {"q": heads(4, 20), "k": heads(2, 30), "v": heads(2, 30), "causal": True, **change}
     with pytest.raises(ValueError, match=words):
         intattention.attention(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("softmax", ["index", "paper", "quant_only", "fp32", "fp16"])
+@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window": 7},
+                                  {"causal": True, "prefix": 25}])  # fmt: skip
+def test_every_pipeline_is_reached(softmax: str, mask: dict[str, object]) -> None:
+    """Each name gives its own pipeline: near float attention, and unlike the others."""
+    q, k, v = heads(4, 20), heads(2, 30, seed=1), heads(2, 30, seed=2)
+    if softmax == "fp16" and intattention.active_isa() in ("portable", "neon"):
+        pytest.skip("this table has no float16")
+    exact = intattention.attention(q, k, v, softmax="fp32", **mask)  # type: ignore[arg-type]
+    out = intattention.attention(q, k, v, softmax=softmax, **mask)  # type: ignore[arg-type]
+    limit = {"fp32": 0.0, "fp16": 1e-3}.get(softmax, 0.15)
+    error = np.linalg.norm(out - exact) / np.linalg.norm(exact)
+    assert error <= limit
+    assert softmax == "fp32" or error > 0
+
+
+def test_paper_rounding_is_checked() -> None:
+    q, k, v = heads(4, 20), heads(2, 30, seed=1), heads(2, 30, seed=2)
+    nearest = intattention.attention(q, k, v, softmax="paper")
+    floor = intattention.attention(q, k, v, softmax="paper", rounding="floor")
+    assert not np.array_equal(nearest, floor)
+    with pytest.raises(ValueError, match="rounding is 'up'"):
+        intattention.attention(q, k, v, softmax="paper", rounding="up")  # type: ignore[arg-type]
