@@ -7,8 +7,9 @@
 // x * log2(e) + 1.5 * 2^23 and is shifted into the exponent of the polynomial by an integer addition (no FCVTZS, no
 // multiplication). At the clamp of -87, n = -126 comes with a polynomial above 1, so the result is a normal number.
 //
-// Bound on Cortex-A76, per 4 keys: 28 operations at 0.5, SCVTF 2.0 on V0; llvm-mca-19 -mcpu=neoverse-n1 says 61 cycles for
-// 16 keys of pass 2, 3.8 per key, against 8 of QK and PV at d = 128. This is the detour that the index softmax avoids.
+// Bound on Cortex-A76, per 4 keys: 28 operations at 0.5, SCVTF 2.0 on V0; llvm-mca-19 -mcpu=neoverse-n1 says 61 cycles
+// for 16 keys of pass 2, 3.8 per key, against 8 of QK and PV at d = 128. This is the detour that the index softmax
+// avoids.
 //
 // Rejected: SCVTF replaced by adding a magic number, as for the other direction: exact only while max - A < 2^22. A
 // polynomial of degree 3, enough for 7 bits of P (6 operations fewer): one exp for the whole library, equal on every
