@@ -3,8 +3,8 @@
 // Pass 1: maximum of the s32 logits, 2 operations per 8 keys. Taking it before the dequantisation is exact and saves a
 // pass over floats. Pass 2, per 8 keys: difference, conversion, factor, exp (22 operations, the sequence of
 // src_core/exp_f32.h), times 127, conversion, 1.5 of packing and sum: about 30 operations on 3 vector ports, 1.3 cycles
-// per key against 12 of QK and PV at d = 128. Two registers per step, because exp is one chain of about 20 operations
-// of 4 cycles latency.
+// per key. Measured on a Sapphire Rapids: 1.4 (index softmax 0.7, QK and PV at d = 128 about 10). Two registers per
+// step, because exp is one chain of about 20 operations of 4 cycles latency.
 //
 // 2^n is applied by adding n << 23 to the bits of the polynomial: x <= 0 is clamped at -87, where n = -126 comes with a
 // polynomial above 1, so the result is normal and equals the multiplication of exp_f32.h. n is taken from the low bits

@@ -3,14 +3,14 @@
 //   pass 1   SMAX over the s32 logits
 //   pass 2   max - A  SUB | SMIN c | USHL #lshift | UMULL, UMULL2 by the multiplier | UZP2 (upper halves) | + half |
 //   USHL #-shift
-//            XTN XTN | TBL2 (LUT) | UADALP; the index is stored as a byte
+//            UZP1 UZP1 | TBL2 (LUT) | UADALP; the index is stored as a byte
 //   pass 3   index -> P by TBL2: P has only 32 values in a row, so the row sum divides 32 numbers, not the row
 //
 // The multiplication is the exact division by c_int of src_core/paper_index.h; the table of P is exact in float32,
 // because a quotient 255 E / sum that is not a tie is at least 1 / (2 sum) away from one.
 //
-// Bound on Cortex-A76, per 16 keys of pass 2: UMULL 8 x 1.0 on V0; USHL 8, XTN 6 on V1; the rest 20 x 0.5: about 17
-// cycles, 1.1 per key, and 0.4 for passes 1 and 3, against 8 of QK and PV at d = 128.
+// Bound on Cortex-A76, per 16 keys of pass 2: UMULL 8 x 1.0 on V0; USHL 8 x 1.0 on V1; the rest 20 x 0.5: at least 13
+// cycles; llvm-mca-19 -mcpu=neoverse-n1 says 21 for the loop, 1.3 per key, against 8 of QK and PV at d = 128.
 //
 // Rejected: FCVTZS of a float quotient (2.0 per 4 keys on V0, and exact only below c_int = 90,000).
 #include "kernels.h"
@@ -50,35 +50,37 @@ struct Constants {
   int32x4_t shift;  // negative: USHL shifts right
 };
 
-// 0..31 in the low 16 bits.
-inline uint16x4_t index_of_4(const int32_t* logits, const Constants& c) {
+inline uint32x4_t index_of_4(const int32_t* logits, const Constants& c) {
   const int32x4_t delta = vminq_s32(vsubq_s32(c.max, vld1q_s32(logits)), c.limit);
   const uint32x4_t left = vshlq_u32(vreinterpretq_u32_s32(delta), c.lshift);
   const uint64x2_t low = vmull_n_u32(vget_low_u32(left), c.multiplier);
   const uint64x2_t high = vmull_high_n_u32(left, c.multiplier);
   const uint32x4_t upper = vuzp2q_u32(vreinterpretq_u32_u64(low), vreinterpretq_u32_u64(high));
-  return vmovn_u32(vshlq_u32(vaddq_u32(upper, c.half), c.shift));
+  return vshlq_u32(vaddq_u32(upper, c.half), c.shift);
 }
 
-inline uint8x16_t narrow16(uint16x4_t a, uint16x4_t b, uint16x4_t c, uint16x4_t d) {
-  return vcombine_u8(vmovn_u16(vcombine_u16(a, b)), vmovn_u16(vcombine_u16(c, d)));
+// The low bytes of 16 lanes.
+inline uint8x16_t narrow16(uint32x4_t a, uint32x4_t b, uint32x4_t c, uint32x4_t d) {
+  const uint16x8_t low = vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+  const uint16x8_t high = vuzp1q_u16(vreinterpretq_u16_u32(c), vreinterpretq_u16_u32(d));
+  return vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
 }
 
 inline uint8x16_t visible_of_16(size_t j, size_t begin, size_t end) {
-  return narrow16(vmovn_u32(visible_of_4(j, begin, end)), vmovn_u32(visible_of_4(j + 4, begin, end)),
-                  vmovn_u32(visible_of_4(j + 8, begin, end)), vmovn_u32(visible_of_4(j + 12, begin, end)));
+  return narrow16(visible_of_4(j, begin, end), visible_of_4(j + 4, begin, end), visible_of_4(j + 8, begin, end),
+                  visible_of_4(j + 12, begin, end));
 }
 
 // rne(255 * LUT[i] / sum)
 inline uint8x16x2_t probability_table(uint32_t sum) {
   const float32x4_t divisor = vdupq_n_f32(static_cast<float>(sum));
-  uint16x4_t p[8];
+  uint32x4_t p[8];
   for (int i = 0; i < 4; ++i) {
     const uint16x8_t e = vmovl_u8(vld1_u8(kIndexSoftmaxLut + 8 * i));
     const float32x4_t low = vmulq_n_f32(vcvtq_f32_u32(vmovl_u16(vget_low_u16(e))), 255.0f);
     const float32x4_t high = vmulq_n_f32(vcvtq_f32_u32(vmovl_u16(vget_high_u16(e))), 255.0f);
-    p[2 * i] = vmovn_u32(vcvtnq_u32_f32(vdivq_f32(low, divisor)));
-    p[2 * i + 1] = vmovn_u32(vcvtnq_u32_f32(vdivq_f32(high, divisor)));
+    p[2 * i] = vcvtnq_u32_f32(vdivq_f32(low, divisor));
+    p[2 * i + 1] = vcvtnq_u32_f32(vdivq_f32(high, divisor));
   }
   return {{narrow16(p[0], p[1], p[2], p[3]), narrow16(p[4], p[5], p[6], p[7])}};
 }

@@ -1,14 +1,15 @@
 // Float softmax of one row of one key block, s32 logits -> s8; formula in kernel_table.h, docs/numerics.md section 8.
 //
 //   pass 1   SMAX over the s32 logits: exact, and saves a pass over floats
-//   pass 2   A - max  SUB | SCVTF | x factor | exp | x 127 | + 1.5 * 2^23 (the low byte is rne) | XTN XTN | UADALP
+//   pass 2   A - max  SUB | SCVTF | x factor | exp | x 127 | + 1.5 * 2^23 (the low byte is rne) | UZP1 UZP1 | UADALP
 //
 // exp is the sequence of exp_f32.h with two shortcuts that give the same bits for x <= 0: n stays in the low bits of
 // x * log2(e) + 1.5 * 2^23 and is shifted into the exponent of the polynomial by an integer addition (no FCVTZS, no
 // multiplication). At the clamp of -87, n = -126 comes with a polynomial above 1, so the result is a normal number.
 //
-// Bound on Cortex-A76, per 4 keys: 24 operations at 0.5, SCVTF 2.0 on V0: 13 cycles, 3.3 per key against 8 of QK and PV
-// at d = 128. This is the detour that the index softmax avoids (1.1 per key).
+// Bound on Cortex-A76, per 4 keys: 28 operations at 0.5, SCVTF 2.0 on V0; llvm-mca-19 -mcpu=neoverse-n1 says 61 cycles
+// for 16 keys of pass 2, 3.8 per key, against 8 of QK and PV at d = 128. This is the detour that the index softmax
+// avoids.
 //
 // Rejected: SCVTF replaced by adding a magic number, as for the other direction: exact only while max - A < 2^22. A
 // polynomial of degree 3, enough for 7 bits of P (6 operations fewer): one exp for the whole library, equal on every
@@ -56,10 +57,16 @@ inline float32x4_t exp_of_nonpositive(float32x4_t x) {
   return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), exponent));
 }
 
-// 0..127 in the low 16 bits.
-inline int16x4_t probs_of_4(int32x4_t logits, int32x4_t max, float32x4_t factor) {
+// 0..127 in the low byte; the upper ones are those of 1.5 * 2^23.
+inline int32x4_t probs_of_4(int32x4_t logits, int32x4_t max, float32x4_t factor) {
   const float32x4_t x = vmulq_f32(vcvtq_f32_s32(vsubq_s32(logits, max)), factor);
-  return vmovn_s32(vreinterpretq_s32_f32(multiply_add(exp_of_nonpositive(x), vdupq_n_f32(127.0f), 12582912.0f)));
+  return vreinterpretq_s32_f32(multiply_add(exp_of_nonpositive(x), vdupq_n_f32(127.0f), 12582912.0f));
+}
+
+inline int8x16_t low_bytes(const int32x4_t* p) {
+  const int16x8_t low = vuzp1q_s16(vreinterpretq_s16_s32(p[0]), vreinterpretq_s16_s32(p[1]));
+  const int16x8_t high = vuzp1q_s16(vreinterpretq_s16_s32(p[2]), vreinterpretq_s16_s32(p[3]));
+  return vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high));
 }
 
 }  // namespace
@@ -88,13 +95,13 @@ void softmax_s32s8_neon(size_t n, const int32_t* logits, FloatSoftmaxRow* row, i
   for (size_t j = 0; j < first; j += kChunk) vst1q_s8(probs + j, vdupq_n_s8(0));
   for (size_t j = first; j < last; j += kChunk) {
     const bool cut = j < begin || j + kChunk > end;
-    int16x4_t p[4];
+    int32x4_t p[4];
     for (size_t i = 0; i < 4; ++i) {
       const size_t key = j + 4 * i;
       p[i] = probs_of_4(cut ? visible_logits(logits, key, begin, end, max) : vld1q_s32(logits + key), max, factor);
-      if (cut) p[i] = vand_s16(p[i], vreinterpret_s16_u16(vmovn_u32(visible_of_4(key, begin, end))));
+      if (cut) p[i] = vandq_s32(p[i], vreinterpretq_s32_u32(visible_of_4(key, begin, end)));
     }
-    const int8x16_t bytes = vcombine_s8(vmovn_s16(vcombine_s16(p[0], p[1])), vmovn_s16(vcombine_s16(p[2], p[3])));
+    const int8x16_t bytes = low_bytes(p);
     sum = vpadalq_u16(sum, vpaddlq_u8(vreinterpretq_u8_s8(bytes)));
     vst1q_s8(probs + j, bytes);
   }
