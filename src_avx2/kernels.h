@@ -1,5 +1,5 @@
-// The AVX2 kernels (AVX2 + F16C; no FMA: float results equal those of every other ISA, see
-// docs/numerics.md section 6).
+// The x86-64 kernels: AVX2 + F16C, and what AVX-VNNI and AVX512-VNNI do better. No FMA: float results equal those
+// of every other ISA, see docs/numerics.md section 6.
 #pragma once
 
 #include "kernel_table.h"
@@ -19,5 +19,15 @@ void quantize_f32s8_avx2(size_t n_groups, size_t group, const float* x, int8_t* 
 void rmsnorm_f32_avx2(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_avx2(size_t n, const float* cos, const float* sin, float* x);
 void swiglu_f32_avx2(size_t n, const float* gate, const float* up, float* y);
+
+void gemm_s8s8s32_avxvnni(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,
+                          size_t b_stride, int32_t* c, size_t ldc);
+void gemm_u8s8s32_avxvnni(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
+                          size_t b_stride, int32_t* c, size_t ldc);
+
+void gemm_s8s8s32_avx512vnni(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,
+                             size_t b_stride, int32_t* c, size_t ldc);
+void gemm_u8s8s32_avx512vnni(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
+                             size_t b_stride, int32_t* c, size_t ldc);
 
 }  // namespace intattention
