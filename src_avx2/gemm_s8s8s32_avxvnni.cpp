@@ -36,10 +36,12 @@ inline __m256i start_of_sums(size_t k, const int8_t* b) {
 }
 
 template <size_t R, size_t T>
-inline void row_block(size_t k, const Panel* panel, const int8_t* b, size_t b_stride, const __m256i (&start)[T],
+__attribute__((noinline)) void row_block(size_t k, const Panel* panel, const int8_t* b, size_t b_stride, const __m256i (&start)[T],
                       bool add, int32_t* c, size_t ldc) {
   __m256i sum[R][T];
+#pragma GCC unroll 8
   for (size_t i = 0; i < R; ++i)
+#pragma GCC unroll 8
     for (size_t t = 0; t < T; ++t) sum[i][t] = start[t];
   for (size_t kk = 0; kk < k; kk += kStep)
     multiply_step<R, T>(panel[0] + kk, kDepth, b + kk * kTileRows8, b_stride, sum);
@@ -51,6 +53,7 @@ template <size_t T>
 inline void tiles(size_t rows, size_t k, const Panel* panel, const int8_t* b, size_t b_stride, bool add, int32_t* c,
                   size_t ldc) {
   __m256i start[T];
+#pragma GCC unroll 8
   for (size_t t = 0; t < T; ++t) start[t] = start_of_sums(k, b + t * b_stride);
   for_row_blocks(rows, [&](size_t i, auto r) {
     row_block<decltype(r)::value, T>(k, panel + i, b, b_stride, start, add, c + i * ldc, ldc);

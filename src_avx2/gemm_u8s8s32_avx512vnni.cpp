@@ -13,7 +13,9 @@ template <size_t R, size_t T>
 inline void tiles(const ChunkList& chunks, size_t k, const uint8_t* a, size_t lda, const int8_t* b, size_t b_stride,
                   int32_t* c, size_t ldc) {
   __m512i sum[R][T];
+#pragma GCC unroll 8
   for (size_t i = 0; i < R; ++i)
+#pragma GCC unroll 8
     for (size_t t = 0; t < T; ++t) sum[i][t] = _mm512_setzero_si512();
   for (size_t entry = 0; entry < chunks.count; ++entry) {
     const size_t kk = size_t{chunks.index[entry]} * kChunk;

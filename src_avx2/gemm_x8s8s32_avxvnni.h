@@ -32,6 +32,12 @@ inline __m256i broadcast_4(const uint8_t* p) {
 
 inline __m256i load_b(const int8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
+// sum += 4 products per lane. As an instruction, because GCC 12 turns a loop of _mm256_dpbusd_avx_epi32 over 12 sums
+// into as many register copies as products.
+inline void multiply_add(__m256i& sum, __m256i a, __m256i b) {
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+}
+
 // sum += A[R rows][4 k] x B[T tiles][4 k]
 template <size_t R, size_t T>
 inline void multiply_step(const uint8_t* a, size_t lda, const int8_t* b, size_t b_stride, __m256i (&sum)[R][T]) {
@@ -42,7 +48,7 @@ inline void multiply_step(const uint8_t* a, size_t lda, const int8_t* b, size_t 
   for (size_t i = 0; i < R; ++i) {
     const __m256i av = broadcast_4(a + i * lda);
 #pragma GCC unroll 8
-    for (size_t t = 0; t < T; ++t) sum[i][t] = _mm256_dpbusd_avx_epi32(sum[i][t], av, bv[t]);
+    for (size_t t = 0; t < T; ++t) multiply_add(sum[i][t], av, bv[t]);
   }
 }
 
