@@ -36,8 +36,8 @@ inline __m256i start_of_sums(size_t k, const int8_t* b) {
 }
 
 template <size_t R, size_t T>
-__attribute__((noinline)) void row_block(size_t k, const Panel* panel, const int8_t* b, size_t b_stride, const __m256i (&start)[T],
-                      bool add, int32_t* c, size_t ldc) {
+__attribute__((noinline)) void row_block(size_t k, const Panel* panel, const int8_t* b, size_t b_stride,
+                                         const __m256i (&start)[T], bool add, int32_t* c, size_t ldc) {
   __m256i sum[R][T];
 #pragma GCC unroll 8
   for (size_t i = 0; i < R; ++i)

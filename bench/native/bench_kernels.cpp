@@ -117,15 +117,18 @@ Case gemm_case(const std::string& name, size_t m, size_t n, size_t k, const std:
   return {name, static_cast<double>(m * n * k), "MAC", prepare};
 }
 
-// E' of m rows: `zero_share` of the 8 x 16 tiles are zero, the rest decays as probabilities do.
-std::vector<uint8_t> probabilities(size_t m, size_t k, double zero_share) {
+// E' of m rows: `zero_share` of the 8 x 16 tiles are zero. The distance to the maximum in the others is uniform up to
+// 6.6 nats (flat) or crowds towards it (peaked, as real rows do: few keys near the maximum).
+std::vector<uint8_t> probabilities(size_t m, size_t k, double zero_share, bool peaked) {
   std::vector<uint8_t> e(m * k);
   for (size_t i0 = 0; i0 < m; i0 += 8)
     for (size_t k0 = 0; k0 < k; k0 += 16) {
       if (static_cast<double>(rng() % 1000) < zero_share * 1000) continue;
       for (size_t i = i0; i < std::min(i0 + 8, m); ++i)
-        for (size_t kk = k0; kk < k0 + 16; ++kk)
-          e[i * k + kk] = static_cast<uint8_t>(255.0 * std::exp(-static_cast<double>(rng() % 1000) * 0.0066));
+        for (size_t kk = k0; kk < k0 + 16; ++kk) {
+          const double u = static_cast<double>(rng() % 1000) * 1e-3;
+          e[i * k + kk] = static_cast<uint8_t>(255.0 * std::exp(-6.6 * (peaked ? std::pow(u, 0.2) : u)));
+        }
     }
   return e;
 }
@@ -207,11 +210,16 @@ std::vector<Case> all_cases() {
     for (size_t k : {64, 128})
       cases.push_back(gemm_case("gemm_s8s8s32 m=" + std::to_string(m) + " n=256 k=" + std::to_string(k), m, 256, k,
                                 random_ints<int8_t>(m * k, -127, 127), &KernelTable::gemm_s8s8s32));
-  for (size_t n : {64, 128})
-    for (double zeros : {0.0, 0.6})
-      cases.push_back(gemm_case("gemm_u8s8s32 m=32 n=" + std::to_string(n) + " k=256 " +
-                                    std::to_string(static_cast<int>(zeros * 100)) + " % zero tiles",
-                                32, n, 256, probabilities(32, 256, zeros), &KernelTable::gemm_u8s8s32));
+  for (size_t n : {64, 128}) {
+    const std::string name = "gemm_u8s8s32 m=32 n=" + std::to_string(n) + " k=256 ";
+    const auto add = [&](const char* kind, double zeros, bool peaked) {
+      cases.push_back(
+          gemm_case(name + kind, 32, n, 256, probabilities(32, 256, zeros, peaked), &KernelTable::gemm_u8s8s32));
+    };
+    add("flat", 0.0, false);
+    add("peaked", 0.0, true);
+    add("peaked, 60 % zero", 0.6, true);
+  }
   cases.push_back(softmax_case());
   for (bool w8 : {false, true})
     for (size_t m : {1, 64}) cases.push_back(linear_case(m, w8));
