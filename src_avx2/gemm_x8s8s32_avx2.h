@@ -36,6 +36,13 @@ inline __m256i load_b(const int8_t* p) { return _mm256_loadu_si256(reinterpret_c
 inline __m256i even_k(__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
 inline __m256i odd_k(__m256i x) { return _mm256_srai_epi16(x, 8); }
 
+// sum += 2 products per lane. As instructions, because GCC 12 adds the even and the odd products first and then has
+// more values alive than registers (measured: 15 MAC per cycle).
+inline void multiply_add(__m256i& sum, __m256i a, __m256i b) {
+  __m256i product;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));
+}
+
 // sum += A[R rows][2 k] x B[T tiles][2 k]; pairs of row i at a + i * lda
 template <size_t R, size_t T>
 inline void multiply_pairs(const int32_t* a, size_t lda, const __m256i (&b)[T], __m256i (&sum)[R][T]) {
@@ -43,7 +50,7 @@ inline void multiply_pairs(const int32_t* a, size_t lda, const __m256i (&b)[T], 
   for (size_t i = 0; i < R; ++i) {
     const __m256i pair = _mm256_set1_epi32(a[i * lda]);
 #pragma GCC unroll 8
-    for (size_t t = 0; t < T; ++t) sum[i][t] = _mm256_add_epi32(sum[i][t], _mm256_madd_epi16(pair, b[t]));
+    for (size_t t = 0; t < T; ++t) multiply_add(sum[i][t], pair, b[t]);
   }
 }
 
