@@ -30,4 +30,12 @@ void gemm_s8s8s32_avx512vnni(size_t m, size_t n, size_t k, const int8_t* a, size
 void gemm_u8s8s32_avx512vnni(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
                              size_t b_stride, int32_t* c, size_t ldc);
 
+void gemm_w4a8_avxvnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
+                       float* y, size_t ldy);
+void gemm_w8a8_avxvnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
+                       size_t ldy);
+void gemm_w4a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
+                          float* y, size_t ldy);
+void gemm_w8a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
+                          size_t ldy);
 }  // namespace intattention
