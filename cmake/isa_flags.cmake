@@ -12,6 +12,11 @@ function(intattention_set_isa_flags)
     elseif(file MATCHES "_avx512\\.cpp$")
       # GCC 12 warns about the deliberately undefined operand inside its own avx512fintrin.h.
       list(APPEND options -mavx2 -mf16c -mfma -mavx512f -Wno-uninitialized -Wno-maybe-uninitialized)
+    elseif(file MATCHES "_avx512vnni\\.cpp$")
+      list(APPEND options -mavx2 -mf16c -mfma -mavx512f -mavx512bw -mavx512vl -mavx512vnni -Wno-uninitialized
+           -Wno-maybe-uninitialized)
+    elseif(file MATCHES "_avxvnni\\.cpp$")
+      list(APPEND options -mavx2 -mf16c -mfma -mavxvnni)
     elseif(file MATCHES "_fp16\\.cpp$")
       list(APPEND options -march=armv8.2-a+fp16)
     elseif(file MATCHES "_dotprod\\.cpp$")

@@ -1,19 +1,20 @@
-// The loop that gemm_s8s8s32_avx2 and gemm_u8s8s32_avx2 share: A (s8 or u8) is widened to s16 once per
-// row block, B tiles (r8k4, packing.h) are widened in registers, products are summed by vpmaddwd.
+// What gemm_s8s8s32_avx2 and gemm_u8s8s32_avx2 share: the exact product of s8 (or u8) operands widened to s16.
 //
-// Registers for 4 rows of A and one tile of 8 rows of B:
+// A 32-byte vector of r8k4 (packing.h) holds 4 k of 8 rows. Seen as s16 it splits into
 //
-//                      b_lo: rows 0-3 x 4 k (s16)    b_hi: rows 4-7 x 4 k (s16)
-//   a[0] 4 k, broadcast    sum[0][0]  8 x s32            sum[0][1]
-//   ...                    ...                           ...
-//   a[3]                   sum[3][0]                     sum[3][1]
+//   even:  x << 8 >> 8    k0 and k2 of each row     odd:  x >> 8    k1 and k3 of each row
 //
-// A 32-bit lane of sum holds (row, pair of k); the two pairs of a row are added at the end.
-// Cost per 4 k: 2 widening loads, 4 broadcasts, 8 vpmaddwd + 8 vpaddd for 128 MAC, that is 18 vector
-// operations on 3 ports: 6 cycles, 21 MAC per cycle.
+// with three shifts and no shuffle, and A is split the same way. vpmaddwd of a broadcast pair of A with such a vector
+// leaves one row of B per 32-bit lane, as r8k4 does for a dot product instruction, so nothing has to be joined at
+// the end:
 //
-// Rejected: vpmaddubsw on |a| and sign(b, a) for s8 (24 MAC per cycle) is wrong for a = -128, and for u8 x s8
-// vpmaddubsw saturates at 255*127*2; one exact loop for both was preferred until the attention of issue B.
+//                          b[0]: even or odd of a tile    b[1]: of the next tile
+//   a[0] pair, broadcast   sum[0][0]  8 x s32             sum[0][1]
+//   ...                    ...                            ...
+//   a[5]                   sum[5][0]                      sum[5][1]
+//
+// R = 6, T = 2: 12 sums + 2 of B + 1 of A + 1 product = 16 registers. Per 2 k: 12 vpmaddwd + 12 vpaddd on ports
+// 0, 1, 5 (8 cycles) and 8 loads: 24 MAC per cycle is the bound of this method.
 //
 // Included by the two kernel files only; everything is in an anonymous namespace.
 #pragma once
@@ -26,68 +27,79 @@
 
 namespace {
 
-constexpr size_t kRows = 4;       // rows of A per block
-constexpr size_t kDepth = 512;    // k per widened panel: 4 x 512 x 2 bytes = 4 KB of stack
 constexpr size_t kTileRows8 = 8;  // rows of B per tile
+constexpr size_t kStep = 4;       // k per 32 bytes of B, the table's attention_inner
+constexpr size_t kRows = 6;       // rows of A per block
 
-inline __m256i widen16(const int8_t* p) {
-  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+inline __m256i load_b(const int8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+inline __m256i even_k(__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
+inline __m256i odd_k(__m256i x) { return _mm256_srai_epi16(x, 8); }
+
+// sum += 2 products per lane. As instructions, because GCC 12 adds the even and the odd products first and then has
+// more values alive than registers (measured: 15 MAC per cycle).
+inline void multiply_add(__m256i& sum, __m256i a, __m256i b) {
+  __m256i product;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));
 }
 
-template <typename A>
-inline void widen_panel(size_t rows, size_t k, const A* a, size_t lda, int16_t (*panel)[kDepth]) {
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t kk = 0; kk < k; ++kk)
-      panel[i][kk] = a[i * lda + kk];  // NOLINT(bugprone-signed-char-misuse): s8 keeps its sign
+// sum += A[R rows][2 k] x B[T tiles][2 k]; pairs of row i at a + i * lda
+template <size_t R, size_t T>
+inline void multiply_pairs(const int32_t* a, size_t lda, const __m256i (&b)[T], __m256i (&sum)[R][T]) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < R; ++i) {
+    const __m256i pair = _mm256_set1_epi32(a[i * lda]);
+#pragma GCC unroll 8
+    for (size_t t = 0; t < T; ++t) multiply_add(sum[i][t], pair, b[t]);
+  }
 }
 
-inline __m256i broadcast_4k(const int16_t* p) {
-  int64_t four;
-  std::memcpy(&four, p, sizeof four);  // NOLINT(clang-analyzer-unix.cstring.UninitializedRead): k % 4 == 0
-  return _mm256_set1_epi64x(four);
+// Writes R rows of 8 T columns, or adds them to c.
+template <size_t R, size_t T>
+inline void store_sums(const __m256i (&sum)[R][T], bool add, int32_t* c, size_t ldc) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < R; ++i)
+#pragma GCC unroll 8
+    for (size_t t = 0; t < T; ++t) {
+      __m256i* out = reinterpret_cast<__m256i*>(c + i * ldc + t * kTileRows8);
+      _mm256_storeu_si256(out, add ? _mm256_add_epi32(sum[i][t], _mm256_loadu_si256(out)) : sum[i][t]);
+    }
 }
 
-// One tile: R rows of the panel against 8 rows of B over k; stored to c, or added to it.
+// A number of rows as a type, so that a generic lambda can hand it to a template.
 template <size_t R>
-inline void tile_product(size_t k, const int16_t (*panel)[kDepth], const int8_t* b, bool add, int32_t* c, size_t ldc) {
-  __m256i sum[R][2];
-  for (size_t i = 0; i < R; ++i) sum[i][0] = sum[i][1] = _mm256_setzero_si256();
-  for (size_t kk = 0; kk < k; kk += 4, b += 4 * kTileRows8) {
-    const __m256i b_lo = widen16(b), b_hi = widen16(b + 16);
-    for (size_t i = 0; i < R; ++i) {
-      const __m256i a = broadcast_4k(panel[i] + kk);
-      sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(b_lo, a));
-      sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(b_hi, a));
+struct Rows {
+  static constexpr size_t value = R;
+};
+
+// Calls f(first row, Rows<count>) for all m rows in blocks of at most 6; 7 to 11 rows are split evenly, because the
+// work per B vector is shared by the rows of a block.
+template <typename F>
+inline void for_row_blocks(size_t m, const F& f) {
+  for (size_t i = 0, rows; i < m; i += rows) {
+    const size_t left = m - i;
+    rows = left >= 2 * kRows ? kRows : left > kRows ? (left + 1) / 2 : left;
+    switch (rows) {
+      case 6:
+        f(i, Rows<6>());
+        break;
+      case 5:
+        f(i, Rows<5>());
+        break;
+      case 4:
+        f(i, Rows<4>());
+        break;
+      case 3:
+        f(i, Rows<3>());
+        break;
+      case 2:
+        f(i, Rows<2>());
+        break;
+      default:
+        f(i, Rows<1>());
+        break;
     }
   }
-  for (size_t i = 0; i < R; ++i) {
-    // hadd leaves row pairs (0,1) (4,5) (2,3) (6,7)
-    const __m256i pairs = _mm256_hadd_epi32(sum[i][0], sum[i][1]);
-    __m256i rows = _mm256_permute4x64_epi64(pairs, _MM_SHUFFLE(3, 1, 2, 0));
-    __m256i* out = reinterpret_cast<__m256i*>(c + i * ldc);
-    if (add) rows = _mm256_add_epi32(rows, _mm256_loadu_si256(out));
-    _mm256_storeu_si256(out, rows);
-  }
-}
-
-template <size_t R, typename A>
-inline void row_block(size_t n, size_t k, const A* a, size_t lda, const int8_t* b, size_t b_stride, int32_t* c,
-                      size_t ldc) {
-  alignas(32) int16_t panel[R][kDepth];
-  for (size_t k0 = 0; k0 < k; k0 += kDepth) {
-    const size_t depth = k - k0 < kDepth ? k - k0 : kDepth;
-    widen_panel(R, depth, a + k0, lda, panel);
-    for (size_t tile = 0; tile * kTileRows8 < n; ++tile)
-      tile_product<R>(depth, panel, b + tile * b_stride + k0 * kTileRows8, k0 > 0, c + tile * kTileRows8, ldc);
-  }
-}
-
-template <typename A>
-inline void gemm_x8s8s32(size_t m, size_t n, size_t k, const A* a, size_t lda, const int8_t* b, size_t b_stride,
-                         int32_t* c, size_t ldc) {
-  size_t i = 0;
-  for (; i + kRows <= m; i += kRows) row_block<kRows>(n, k, a + i * lda, lda, b, b_stride, c + i * ldc, ldc);
-  for (; i < m; ++i) row_block<1>(n, k, a + i * lda, lda, b, b_stride, c + i * ldc, ldc);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The AVX2 kernels (AVX2 + F16C). FMA in those of the float attention alone: the results of the others equal those of
-// every other ISA, see docs/numerics.md section 6.
+// The x86-64 kernels: AVX2 + F16C, and what AVX-512F, AVX-VNNI and AVX512-VNNI do better. FMA in those of the float
+// attention alone: the results of the others equal those of every other ISA, see docs/numerics.md section 6.
 #pragma once
 
 #include "kernel_table.h"
@@ -34,4 +34,22 @@ void gemm_f32f32f32_avx512(size_t m, size_t n, size_t k, const float* a, size_t 
                            size_t b_stride, bool add, float* c, size_t ldc);
 void softmax_f32f32_avx512(size_t n, const float* logits, SoftmaxRow* row, float* probs);
 
+void gemm_s8s8s32_avxvnni(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,
+                          size_t b_stride, int32_t* c, size_t ldc);
+void gemm_u8s8s32_avxvnni(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
+                          size_t b_stride, int32_t* c, size_t ldc);
+
+void gemm_s8s8s32_avx512vnni(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,
+                             size_t b_stride, int32_t* c, size_t ldc);
+void gemm_u8s8s32_avx512vnni(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
+                             size_t b_stride, int32_t* c, size_t ldc);
+
+void gemm_w4a8_avxvnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
+                       float* y, size_t ldy);
+void gemm_w8a8_avxvnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
+                       size_t ldy);
+void gemm_w4a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
+                          float* y, size_t ldy);
+void gemm_w8a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
+                          size_t ldy);
 }  // namespace intattention

@@ -37,11 +37,39 @@ constexpr KernelTable avx512_table() {
   table.softmax_f32f32 = softmax_f32f32_avx512;
   return table;
 }
+
+// 32-byte vpdpbusd in the VEX encoding: Alder Lake and later, with or without AVX512.
+constexpr KernelTable avxvnni_table() {
+  KernelTable table = kAvx2Table;
+  table.name = "avxvnni";
+  table.required_features |= kFeatureAvxVnni;
+  table.gemm_s8s8s32 = gemm_s8s8s32_avxvnni;
+  table.gemm_u8s8s32 = gemm_u8s8s32_avxvnni;
+  table.gemm_w4a8 = gemm_w4a8_avxvnni;
+  table.gemm_w8a8 = gemm_w8a8_avxvnni;
+  return table;
+}
+
+// 64-byte vpdpbusd: Ice Lake, Zen 4 and later. r8k8, so that one load is 8 rows x 8 k.
+constexpr KernelTable avx512vnni_table() {
+  KernelTable table = avx512_table();
+  table.name = "avx512vnni";
+  table.required_features |= kFeatureAvx512Vnni;
+  table.attention_inner = 8;
+  table.gemm_s8s8s32 = gemm_s8s8s32_avx512vnni;
+  table.gemm_u8s8s32 = gemm_u8s8s32_avx512vnni;
+  table.gemm_w4a8 = gemm_w4a8_avx512vnni;
+  table.gemm_w8a8 = gemm_w8a8_avx512vnni;
+  return table;
+}
+
 constexpr KernelTable kAvx512Table = avx512_table();
+constexpr KernelTable kAvxVnniTable = avxvnni_table();
+constexpr KernelTable kAvx512VnniTable = avx512vnni_table();
 
 }  // namespace
 
-const KernelTable* const kArchTables[] = {&kAvx512Table, &kAvx2Table};
+const KernelTable* const kArchTables[] = {&kAvx512VnniTable, &kAvxVnniTable, &kAvx512Table, &kAvx2Table};
 const size_t kArchTableCount = sizeof kArchTables / sizeof kArchTables[0];
 
 }  // namespace intattention
