@@ -42,7 +42,7 @@ constexpr KernelTable kAvx512VnniTable = {
     kFeatureAvx2 | kFeatureF16c | kFeatureAvx512Vnni,
     8,
     gemm_s8s8s32_avx512vnni,
-    index_softmax_s32u8_avx2,
+    index_softmax_s32u8_avx512vnni,
     gemm_u8s8s32_avx512vnni,
     gemm_w4a8_avx512vnni,
     gemm_w8a8_avx512vnni,
