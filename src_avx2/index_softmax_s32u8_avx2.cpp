@@ -47,12 +47,12 @@ struct Span {
 };
 
 struct Counts {
-  __m128i narrow;       // shift count
+  __m256i narrow;       // shift count, per lane: a shared one costs vpsrad a second operation
   __m256i half, limit;  // rounding term; largest logit that can be rounded without overflow
   __m256i factor;
   int lshift;
 
-  explicit Counts(const IndexSoftmaxRow& row) : narrow(_mm_cvtsi32_si128(row.narrow)), lshift(row.lshift) {
+  explicit Counts(const IndexSoftmaxRow& row) : narrow(_mm256_set1_epi32(row.narrow)), lshift(row.lshift) {
     const int32_t rounding = row.narrow > 0 ? 1 << (row.narrow - 1) : 0;
     half = _mm256_set1_epi32(rounding);
     limit = _mm256_set1_epi32(INT32_MAX - rounding);
@@ -61,7 +61,7 @@ struct Counts {
 
   // min() keeps the addition from wrapping; such a logit saturates at 16 bits either way.
   __m256i rounded_shift(const int32_t* p) const {
-    return _mm256_sra_epi32(_mm256_add_epi32(_mm256_min_epi32(load(p), limit), half), narrow);
+    return _mm256_srav_epi32(_mm256_add_epi32(_mm256_min_epi32(load(p), limit), half), narrow);
   }
 
   // 16 logits -> counts; kShift is lshift if that is known here, else -1

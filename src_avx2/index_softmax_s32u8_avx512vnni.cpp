@@ -28,12 +28,12 @@ inline __mmask32 keys_within(size_t j, size_t begin, size_t end) {
 }
 
 struct Counts {
-  __m128i narrow;       // shift count
+  __m512i narrow;       // shift count, per lane: a shared one costs vpsrad a second operation
   __m512i half, limit;  // rounding term; largest logit that can be rounded without overflow
   __m512i factor;
   int lshift;
 
-  explicit Counts(const IndexSoftmaxRow& row) : narrow(_mm_cvtsi32_si128(row.narrow)), lshift(row.lshift) {
+  explicit Counts(const IndexSoftmaxRow& row) : narrow(_mm512_set1_epi32(row.narrow)), lshift(row.lshift) {
     const int32_t rounding = row.narrow > 0 ? 1 << (row.narrow - 1) : 0;
     half = _mm512_set1_epi32(rounding);
     limit = _mm512_set1_epi32(INT32_MAX - rounding);
@@ -42,7 +42,7 @@ struct Counts {
 
   // min() keeps the addition from wrapping; such a logit saturates at 16 bits either way.
   __m512i rounded_shift(__m512i a) const {
-    return _mm512_sra_epi32(_mm512_add_epi32(_mm512_min_epi32(a, limit), half), narrow);
+    return _mm512_srav_epi32(_mm512_add_epi32(_mm512_min_epi32(a, limit), half), narrow);
   }
 
   // 32 logits -> counts; kShift is lshift if that is known here, else -1
