@@ -1,11 +1,17 @@
-// Index softmax of one row of one key block, 16 keys per step; formula in kernel_table.h and
-// docs/numerics.md section 3.
+// Index softmax of one row of one key block; formula in kernel_table.h and docs/numerics.md section 3.
 //
-// Pass 1: narrow (vpsrad, vpackssdw), two vpmulhrsw, running maximum: about 14 operations per 16 keys.
-// Pass 2: distance to the maximum, vpmulhrsw to the index, two vpshufb for the 32-entry table, vpsadbw for the sum,
-// vpmullw to fold the value ratio: about 17 operations. On 3 vector ports roughly 10 cycles per 16 keys.
+// Pass 1, 16 keys: 2 (min, add, shift), pack, order, two vpmulhrsw, e doublings, max: 11 + e operations, t to scratch.
+// Pass 2, 32 keys: 2 (distance, vpmulhrsw), pack, 4 for the table, vpsadbw and add for the sum,
+// 2 (unpack, shift, vpmulhrsw) for the value ratio, pack, order: 20 operations.
+// With e = 1: 44 operations for 32 keys on 3 ports, 0.46 cycles per key, and about 30 cycles per row.
 //
-// sat16(u << e) is e saturating doublings (vpaddsw u,u): AVX2 has no saturating shift, and e is 0 to 4 in practice.
+// sat16(u << e) is e saturating doublings (vpaddsw u,u): AVX2 has no saturating shift. e is 0 to 4 in practice, so the
+// loop exists once per e up to 3: a loop inside the loop cost a third of the time.
+// Only the first and the last 16 visible keys can need a mask; they are taken apart.
+//
+// Rejected: min(distance, 1024) before the table: an index above 31 saturates to a byte that both look-ups turn
+// to 0; vpblendvb for the halves of the table (3 operations); value ratio by vpmullw, add, shift:
+// vpmulhrsw(E << 7, g) is (E * g + 128) >> 8.
 #include <immintrin.h>
 
 #include "kernels.h"
@@ -13,112 +19,186 @@
 namespace intattention {
 namespace {
 
-struct Constants {
-  __m128i narrow;       // shift count
+constexpr size_t kStep = 16;
+
+inline __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline void store_16(uint8_t* p, __m128i x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
+
+// Visible keys, and the steps of 16 that hold them: [first, inner) and [outer, last) are masked steps, or empty.
+struct Span {
+  size_t begin, end, first, inner, outer, last;
+
+  explicit Span(const IndexSoftmaxRow& row) : begin(row.begin), end(row.end) {
+    first = begin / kStep * kStep;
+    last = (end + kStep - 1) / kStep * kStep;
+    inner = (begin + kStep - 1) / kStep * kStep;
+    outer = end / kStep * kStep;
+    if (inner > outer) inner = outer = last;  // both ends in one step
+  }
+
+  // All ones in the 16-bit lanes of the visible keys among j .. j+15.
+  __m256i mask(size_t j) const {
+    const __m256i lane = _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i key = _mm256_add_epi16(lane, _mm256_set1_epi16(static_cast<int16_t>(j)));
+    const __m256i below_end = _mm256_cmpgt_epi16(_mm256_set1_epi16(static_cast<int16_t>(end)), key);
+    const __m256i from_begin = _mm256_cmpgt_epi16(key, _mm256_set1_epi16(static_cast<int16_t>(begin) - 1));
+    return _mm256_and_si256(below_end, from_begin);
+  }
+};
+
+struct Counts {
+  __m256i narrow;       // shift count, per lane: a shared one costs vpsrad a second operation
   __m256i half, limit;  // rounding term; largest logit that can be rounded without overflow
   __m256i factor;
   int lshift;
+
+  explicit Counts(const IndexSoftmaxRow& row) : narrow(_mm256_set1_epi32(row.narrow)), lshift(row.lshift) {
+    const int32_t rounding = row.narrow > 0 ? 1 << (row.narrow - 1) : 0;
+    half = _mm256_set1_epi32(rounding);
+    limit = _mm256_set1_epi32(INT32_MAX - rounding);
+    factor = _mm256_set1_epi16(row.factor);
+  }
+
+  // min() keeps the addition from wrapping; such a logit saturates at 16 bits either way.
+  __m256i rounded_shift(const int32_t* p) const {
+    return _mm256_srav_epi32(_mm256_add_epi32(_mm256_min_epi32(load(p), limit), half), narrow);
+  }
+
+  // 16 logits -> counts; kShift is lshift if that is known here, else -1
+  template <int kShift>
+  __m256i step(const int32_t* logits, const int16_t* ratio) const {
+    const __m256i packed = _mm256_packs_epi32(rounded_shift(logits), rounded_shift(logits + 8));
+    const __m256i b = _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0));
+    __m256i u = _mm256_mulhrs_epi16(b, load(ratio));
+    for (int e = 0; e < (kShift < 0 ? lshift : kShift); ++e) u = _mm256_adds_epi16(u, u);
+    return _mm256_mulhrs_epi16(u, factor);
+  }
 };
 
-inline Constants constants(const IndexSoftmaxRow& row) {
-  const int32_t half = row.narrow > 0 ? 1 << (row.narrow - 1) : 0;
-  return {_mm_cvtsi32_si128(row.narrow), _mm256_set1_epi32(half), _mm256_set1_epi32(INT32_MAX - half),
-          _mm256_set1_epi16(row.factor), row.lshift};
-}
-
-// min() keeps the addition from wrapping; such a logit saturates at 16 bits either way.
-inline __m256i rounded_shift(const int32_t* p, const Constants& c) {
-  const __m256i a = _mm256_min_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), c.limit);
-  return _mm256_sra_epi32(_mm256_add_epi32(a, c.half), c.narrow);
-}
-
-// 16 logits -> counts
-inline __m256i counts(const int32_t* logits, const int16_t* ratio, const Constants& c) {
-  const __m256i packed = _mm256_packs_epi32(rounded_shift(logits, c), rounded_shift(logits + 8, c));
-  const __m256i b = _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0));
-  __m256i u = _mm256_mulhrs_epi16(b, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ratio)));
-  for (int e = 0; e < c.lshift; ++e) u = _mm256_adds_epi16(u, u);
-  return _mm256_mulhrs_epi16(u, c.factor);
-}
-
-// All ones in the 16-bit lanes of keys j .. j+15 that lie in [begin, end).
-inline __m256i visible_lanes(size_t j, size_t begin, size_t end) {
-  const __m256i lane = _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m256i key = _mm256_add_epi16(lane, _mm256_set1_epi16(static_cast<int16_t>(j)));
-  const __m256i below_end = _mm256_cmpgt_epi16(_mm256_set1_epi16(static_cast<int16_t>(end)), key);
-  const __m256i from_begin = _mm256_cmpgt_epi16(key, _mm256_set1_epi16(static_cast<int16_t>(begin) - 1));
-  return _mm256_and_si256(below_end, from_begin);
+// Pass 1: t of the visible steps to scratch (hidden keys: the lowest value); returns the lanes' maxima.
+template <int kShift>
+inline __m256i count_keys(const Span& span, const Counts& counts, const int32_t* logits, const int16_t* key_ratio,
+                          int16_t* scratch) {
+  const __m256i lowest = _mm256_set1_epi16(INT16_MIN);
+  __m256i max = lowest;
+  const auto keep = [&](size_t j, __m256i t) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(scratch + j), t);
+    max = _mm256_max_epi16(max, t);
+  };
+  const auto masked = [&](size_t j) {
+    keep(j, _mm256_blendv_epi8(lowest, counts.step<-1>(logits + j, key_ratio + j), span.mask(j)));
+  };
+  if (span.first < span.inner) masked(span.first);
+  for (size_t j = span.inner; j < span.outer; j += kStep) keep(j, counts.step<kShift>(logits + j, key_ratio + j));
+  if (span.outer < span.last) masked(span.outer);
+  return max;
 }
 
 inline int32_t horizontal_max(__m256i x) {
-  __m128i m = _mm_max_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-  m = _mm_max_epi16(m, _mm_srli_si128(m, 8));
-  m = _mm_max_epi16(m, _mm_srli_si128(m, 4));
-  m = _mm_max_epi16(m, _mm_srli_si128(m, 2));
-  return static_cast<int16_t>(_mm_extract_epi16(m, 0));
+  // vphminposuw finds the smallest of 8 unsigned; x ^ 0x7fff turns the order round
+  const __m128i max = _mm_max_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  const __m128i smallest = _mm_minpos_epu16(_mm_xor_si128(max, _mm_set1_epi16(INT16_MAX)));
+  return static_cast<int16_t>(_mm_extract_epi16(smallest, 0) ^ INT16_MAX);
 }
 
-struct Lut {
-  __m128i low, high;
+struct Exponentials {
+  __m256i max, low, high;
+
+  explicit Exponentials(int32_t row_max) : max(_mm256_set1_epi16(static_cast<int16_t>(row_max))) {
+    const auto half = [](const uint8_t* p) {
+      return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    };
+    low = half(kIndexSoftmaxLut);
+    high = half(kIndexSoftmaxLut + 16);
+  }
+
+  // ((max - t) * 31 + 512) >> 10 by vpmulhrsw with 31 * 32; the subtraction saturates, far beyond the table's end
+  __m256i index(__m256i t) const { return _mm256_mulhrs_epi16(_mm256_subs_epi16(max, t), _mm256_set1_epi16(992)); }
+
+  // LUT of 32 byte indices. vpshufb gives 0 where bit 7 is set: + 0x70 leaves it clear for 0..15 alone, so each half
+  // answers for its own 16 indices and an index above 31 gets 0, as LUT[31] is.
+  __m256i lookup(__m256i i) const {
+    const __m256i offset = _mm256_set1_epi8(0x70);
+    const __m256i in_high = _mm256_xor_si256(i, _mm256_set1_epi8(16));
+    return _mm256_or_si256(_mm256_shuffle_epi8(low, _mm256_adds_epu8(i, offset)),
+                           _mm256_shuffle_epi8(high, _mm256_adds_epu8(in_high, offset)));
+  }
 };
 
-// LUT[min(max - t, 1024) * 31 / 1024] of 16 keys; the subtraction saturates, as far beyond 1024 as need be.
-inline __m128i exponentials(__m256i t, __m256i max, const Lut& lut) {
-  const __m256i delta = _mm256_min_epi16(_mm256_subs_epi16(max, t), _mm256_set1_epi16(1024));
-  const __m256i index16 = _mm256_mulhrs_epi16(delta, _mm256_set1_epi16(992));  // 31 * 32
-  const __m128i index = _mm_packus_epi16(_mm256_castsi256_si128(index16), _mm256_extracti128_si256(index16, 1));
-  const __m128i upper = _mm_slli_epi16(index, 3);  // bit 4 of each byte to bit 7; index < 32, nothing spills over
-  return _mm_blendv_epi8(_mm_shuffle_epi8(lut.low, index), _mm_shuffle_epi8(lut.high, index), upper);
+// (E * ratio + 128) >> 8 of 16-bit lanes
+inline __m256i fold_value_ratio(__m256i e, const uint16_t* ratio) {
+  return _mm256_mulhrs_epi16(_mm256_slli_epi16(e, 7), load(ratio));
 }
 
-inline __m128i narrow_lanes(__m256i x) {
-  return _mm_packs_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+// Pass 2: E' of the visible steps to probs; returns the sum of E.
+inline uint32_t exponentiate(const Span& span, const Exponentials& exps, const int16_t* scratch,
+                             const uint16_t* value_ratio, uint8_t* probs) {
+  const __m256i zero = _mm256_setzero_si256();
+  __m256i sum = zero;
+  const auto step_16 = [&](size_t j, __m256i mask) {
+    const __m256i index = exps.index(load(scratch + j));
+    const __m256i e16 = _mm256_unpacklo_epi8(exps.lookup(_mm256_packus_epi16(index, index)), zero);
+    const __m256i e = _mm256_and_si256(e16, mask);
+    sum = _mm256_add_epi64(sum, _mm256_sad_epu8(e, zero));
+    const __m256i folded = fold_value_ratio(e, value_ratio + j);
+    const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(folded, folded), _MM_SHUFFLE(3, 1, 2, 0));
+    store_16(probs + j, _mm256_castsi256_si128(bytes));
+  };
+  // Packing and unpacking interleave the 128-bit lanes in the same way, so only the store needs an order.
+  const auto step_32 = [&](size_t j) {
+    const __m256i index = _mm256_packus_epi16(exps.index(load(scratch + j)), exps.index(load(scratch + j + kStep)));
+    const __m256i e = exps.lookup(index);
+    sum = _mm256_add_epi64(sum, _mm256_sad_epu8(e, zero));
+    const __m256i folded =
+        _mm256_packus_epi16(fold_value_ratio(_mm256_unpacklo_epi8(e, zero), value_ratio + j),
+                            fold_value_ratio(_mm256_unpackhi_epi8(e, zero), value_ratio + j + kStep));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(probs + j),
+                        _mm256_permute4x64_epi64(folded, _MM_SHUFFLE(3, 1, 2, 0)));
+  };
+  if (span.first < span.inner) step_16(span.first, span.mask(span.first));
+  size_t j = span.inner;
+  for (; j + 2 * kStep <= span.outer; j += 2 * kStep) step_32(j);
+  if (j < span.outer) step_16(j, _mm256_set1_epi8(-1));
+  if (span.outer < span.last) step_16(span.outer, span.mask(span.outer));
+  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si64(two) + _mm_extract_epi64(two, 1));
 }
 
-// (E * ratio + 128) >> 8
-inline __m128i fold_value_ratio(__m128i e, const uint16_t* ratio) {
-  const __m256i g = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ratio));
-  const __m256i product = _mm256_mullo_epi16(_mm256_cvtepu8_epi16(e), g);
-  const __m256i folded = _mm256_srli_epi16(_mm256_add_epi16(product, _mm256_set1_epi16(128)), 8);
-  return _mm_packus_epi16(_mm256_castsi256_si128(folded), _mm256_extracti128_si256(folded, 1));
+inline void clear(uint8_t* probs, size_t begin, size_t end) {
+  for (size_t j = begin; j < end; j += kStep) store_16(probs + j, _mm_setzero_si128());
 }
 
 }  // namespace
 
 void index_softmax_s32u8_avx2(size_t n, const int32_t* logits, const int16_t* key_ratio, const uint16_t* value_ratio,
                               IndexSoftmaxRow* row, int16_t* scratch, uint8_t* probs) {
-  const size_t begin = row->begin, end = row->end;
-  const size_t first = begin & ~size_t{15}, last = (end + 15) & ~size_t{15};
-  const auto whole = [&](size_t j) { return j >= begin && j + 16 <= end; };
-  const Constants c = constants(*row);
-
-  __m256i max_lanes = _mm256_set1_epi16(INT16_MIN);
-  if (begin < end)
-    for (size_t j = first; j < last; j += 16) {
-      __m256i t = counts(logits + j, key_ratio + j, c);
-      if (!whole(j)) t = _mm256_blendv_epi8(_mm256_set1_epi16(INT16_MIN), t, visible_lanes(j, begin, end));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(scratch + j), t);
-      max_lanes = _mm256_max_epi16(max_lanes, t);
-    }
-  const int32_t block_max = horizontal_max(max_lanes);
-  if (begin < end && block_max > row->max) row->max = block_max;
-
-  const Lut lut{_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIndexSoftmaxLut)),
-                _mm_loadu_si128(reinterpret_cast<const __m128i*>(kIndexSoftmaxLut + 16))};
-  const __m256i max = _mm256_set1_epi16(static_cast<int16_t>(row->max));
-  __m128i sum = _mm_setzero_si128();
-  for (size_t j = 0; j < n; j += 16) {
-    __m128i* out = reinterpret_cast<__m128i*>(probs + j);
-    if (begin >= end || j < first || j >= last) {
-      _mm_storeu_si128(out, _mm_setzero_si128());
-      continue;
-    }
-    __m128i e = exponentials(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scratch + j)), max, lut);
-    if (!whole(j)) e = _mm_and_si128(e, narrow_lanes(visible_lanes(j, begin, end)));
-    sum = _mm_add_epi64(sum, _mm_sad_epu8(e, _mm_setzero_si128()));
-    _mm_storeu_si128(out, fold_value_ratio(e, value_ratio + j));
+  row->sum = 0;
+  if (row->begin >= row->end) return clear(probs, 0, n);
+  const Span span(*row);
+  const Counts counts(*row);
+  __m256i max;
+  switch (row->lshift) {
+    case 0:
+      max = count_keys<0>(span, counts, logits, key_ratio, scratch);
+      break;
+    case 1:
+      max = count_keys<1>(span, counts, logits, key_ratio, scratch);
+      break;
+    case 2:
+      max = count_keys<2>(span, counts, logits, key_ratio, scratch);
+      break;
+    case 3:
+      max = count_keys<3>(span, counts, logits, key_ratio, scratch);
+      break;
+    default:
+      max = count_keys<-1>(span, counts, logits, key_ratio, scratch);
+      break;
   }
-  row->sum = static_cast<uint32_t>(_mm_cvtsi128_si64(sum) + _mm_extract_epi64(sum, 1));
+  const int32_t block_max = horizontal_max(max);
+  if (block_max > row->max) row->max = block_max;
+  clear(probs, 0, span.first);
+  row->sum = exponentiate(span, Exponentials(row->max), scratch, value_ratio, probs);
+  clear(probs, span.last, n);
 }
 
 }  // namespace intattention

@@ -52,4 +52,7 @@ void gemm_w4a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, 
                           float* y, size_t ldy);
 void gemm_w8a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
                           size_t ldy);
+void index_softmax_s32u8_avx512vnni(size_t n, const int32_t* logits, const int16_t* key_ratio,
+                                    const uint16_t* value_ratio, IndexSoftmaxRow* row, int16_t* scratch,
+                                    uint8_t* probs);
 }  // namespace intattention

@@ -57,6 +57,7 @@ constexpr KernelTable avx512vnni_table() {
   table.required_features |= kFeatureAvx512Vnni;
   table.attention_inner = 8;
   table.gemm_s8s8s32 = gemm_s8s8s32_avx512vnni;
+  table.index_softmax_s32u8 = index_softmax_s32u8_avx512vnni;
   table.gemm_u8s8s32 = gemm_u8s8s32_avx512vnni;
   table.gemm_w4a8 = gemm_w4a8_avx512vnni;
   table.gemm_w8a8 = gemm_w8a8_avx512vnni;

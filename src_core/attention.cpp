@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "attention_tile.h"
 #include "dispatch.h"
 #include "error.h"
 #include "exp_f32.h"
@@ -50,79 +51,37 @@ constexpr size_t kTileQueryRows = 32;
 
 constexpr float kNatsPerCount = static_cast<float>(6.6 / 1024.0);
 
-// Rows of softmax state: running max, sum and unnormalised output.
-struct RowStates {
-  size_t rows, head_dim;
-  int32_t* max;  // [rows], counts
-  float* sum;    // [rows]
-  float* out;    // [rows][head_dim]
-
-  static size_t floats(size_t rows, size_t head_dim) { return rows * (head_dim + 2); }
-  static RowStates at(float* memory, size_t rows, size_t head_dim) {
-    static_assert(sizeof(int32_t) == sizeof(float), "max shares the float buffer");
-    return {rows, head_dim, reinterpret_cast<int32_t*>(memory), memory + rows, memory + 2 * rows};
-  }
-  void clear() const {
-    std::fill_n(max, rows, kNoMax);
-    std::fill_n(sum, rows, 0.0f);
-    std::fill_n(out, rows * head_dim, 0.0f);
-  }
-};
+using States = RowStates<int32_t>;  // maxima in counts
 
 float decay(int32_t from, int32_t to) {
   return from == kNoMax ? 0.0f : exp_f32(static_cast<float>(from - to) * kNatsPerCount);
 }
 
-// A row tile: `tokens` consecutive queries of one kv head's group of query heads, row = token * group + head.
-struct Tile {
-  size_t kv_head, first_token, tokens;
-};
-
 class Kernel {
  public:
   Kernel(const AttentionShape& shape, const int8_t* q, const float* q_scale, const KVCache& cache, size_t layer,
          float* out)
-      : table_(active_table()), shape_(shape), q_(q), q_scale_(q_scale), cache_(cache), layer_(layer), out_(out) {
-    tile_tokens_ = std::max<size_t>(1, kTileQueryRows / shape.group());
-    tiles_per_head_ = (shape.q_len + tile_tokens_ - 1) / tile_tokens_;
-  }
+      : table_(active_table()),
+        shape_(shape),
+        tiles_(shape, kTileQueryRows),
+        q_(q),
+        q_scale_(q_scale),
+        cache_(cache),
+        layer_(layer),
+        out_(out) {}
 
-  size_t tiles() const { return shape_.n_kv_heads * tiles_per_head_; }
-  size_t tile_rows() const { return std::min(tile_tokens_, shape_.q_len) * shape_.group(); }
-  size_t ranges() const { return (shape_.mask.kv_len + kKeyRange - 1) / kKeyRange; }
-
-  Tile tile(size_t index) const {
-    const size_t first = index % tiles_per_head_ * tile_tokens_;
-    return {index / tiles_per_head_, first, std::min(tile_tokens_, shape_.q_len - first)};
-  }
+  const QueryTiling& tiles() const { return tiles_; }
 
   // Walks the blocks of one key range; state starts afresh.
-  void range(const Tile& tile, size_t range, Scratch& scratch, const RowStates& state) const {
+  void range(const QueryTile& tile, size_t range, Scratch& scratch, const States& state) const {
     state.clear();
-    constexpr size_t kBlocksPerRange = kKeyRange / kKeyBlock;
-    const size_t blocks = (shape_.mask.kv_len + kKeyBlock - 1) / kKeyBlock;
-    const size_t last = std::min((range + 1) * kBlocksPerRange, blocks);
     const int8_t* q = query_rows(tile);
     for (size_t row = 0; row < state.rows; ++row)
       scratch.narrow[row] = narrow_shift(shape_.head_dim, q + row * shape_.head_dim);
-    for (size_t index = range * kBlocksPerRange; index < last; ++index) block(tile, index, scratch, state);
+    for_blocks_of_range(shape_.mask, range, [&](size_t index) { block(tile, index, scratch, state); });
   }
 
-  // total = total merged with part, in this order.
-  static void merge(const RowStates& part, const RowStates& total) {
-    for (size_t row = 0; row < part.rows; ++row) {
-      if (part.max[row] == kNoMax) continue;
-      const int32_t max = std::max(total.max[row], part.max[row]);
-      const float a = decay(total.max[row], max), b = decay(part.max[row], max);
-      total.max[row] = max;
-      total.sum[row] = total.sum[row] * a + part.sum[row] * b;
-      float* out = total.out + row * total.head_dim;
-      const float* add = part.out + row * part.head_dim;
-      for (size_t c = 0; c < total.head_dim; ++c) out[c] = out[c] * a + add[c] * b;
-    }
-  }
-
-  void store(const Tile& tile, const RowStates& total) const {
+  void store(const QueryTile& tile, const States& total) const {
     const size_t group = shape_.group(), d = shape_.head_dim;
     for (size_t row = 0; row < tile.tokens * group; ++row) {
       const size_t token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
@@ -133,7 +92,7 @@ class Kernel {
   }
 
  private:
-  const int8_t* query_rows(const Tile& tile) const {
+  const int8_t* query_rows(const QueryTile& tile) const {
     return q_ + (tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() * shape_.head_dim;
   }
 
@@ -141,7 +100,7 @@ class Kernel {
     return shape_.mask.visible(token).within(block_start, kKeyBlock);
   }
 
-  void block(const Tile& tile, size_t index, Scratch& scratch, const RowStates& state) const {
+  void block(const QueryTile& tile, size_t index, Scratch& scratch, const States& state) const {
     // Both ends of the visible span grow with the token: the last token sees furthest.
     const size_t start = index * kKeyBlock, rows = tile.tokens * shape_.group(), d = shape_.head_dim;
     const size_t keys = visible(tile.first_token + tile.tokens - 1, start).end;
@@ -163,8 +122,8 @@ class Kernel {
   }
 
   // E' of every row of the block into scratch.probs; updates max and sum; leaves the factors for the output.
-  void softmax_rows(const Tile& tile, size_t start, size_t n, const KVBlock& kv, Scratch& scratch,
-                    const RowStates& state) const {
+  void softmax_rows(const QueryTile& tile, size_t start, size_t n, const KVBlock& kv, Scratch& scratch,
+                    const States& state) const {
     scratch.ratios.reset();
     for (size_t token = 0; token < tile.tokens; ++token) {
       const KeySpan span = visible(tile.first_token + token, start);
@@ -181,8 +140,8 @@ class Kernel {
     return scratch.ratios;
   }
 
-  void softmax_row(const Tile& tile, size_t row, const KeySpan& span, size_t n, const BlockRatios& ratios,
-                   Scratch& scratch, const RowStates& state) const {
+  void softmax_row(const QueryTile& tile, size_t row, const KeySpan& span, size_t n, const BlockRatios& ratios,
+                   Scratch& scratch, const States& state) const {
     const float q_scale = q_scale_[(tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() + row];
     const int narrow = scratch.narrow[row];
     const RowFactor f = row_factor(q_scale, ratios.k_scale_max, shape_.scale, narrow);
@@ -209,12 +168,12 @@ class Kernel {
  private:
   const KernelTable& table_;
   const AttentionShape shape_;
+  const QueryTiling tiles_;
   const int8_t* q_;
   const float* q_scale_;
   const KVCache& cache_;
   const size_t layer_;
   float* out_;
-  size_t tile_tokens_, tiles_per_head_;
 };
 
 void check(const AttentionShape& shape, const KVCache& cache) {
@@ -235,7 +194,7 @@ void AttentionWorkspace::prepare(int threads, size_t rows, size_t head_dim, size
   if (rows > rows_ || head_dim != head_dim_ || scratch_.size() < static_cast<size_t>(threads)) {
     scratch_.clear();
     for (int worker = 0; worker < threads; ++worker)
-      scratch_.push_back(std::make_unique<Scratch>(rows, head_dim, RowStates::floats(rows, head_dim), this, worker));
+      scratch_.push_back(std::make_unique<Scratch>(rows, head_dim, States::floats(rows, head_dim), this, worker));
     rows_ = rows;
     head_dim_ = head_dim;
   }
@@ -246,29 +205,31 @@ void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, c
                const KVCache& cache, size_t layer, float* out, AttentionWorkspace& workspace) {
   check(shape, cache);
   const Kernel kernel(shape, q, q_scale, cache, layer, out);
-  const size_t tiles = kernel.tiles(), ranges = kernel.ranges();
-  const size_t state_floats = RowStates::floats(kernel.tile_rows(), shape.head_dim);
+  const QueryTiling& tiles = kernel.tiles();
+  const size_t ranges = key_ranges(shape.mask), state_floats = States::floats(tiles.rows(), shape.head_dim);
   // Few tiles (decode): every (tile, range) becomes an item, and the merge follows in the same order.
-  const bool split = ranges > 1 && tiles < 2 * static_cast<size_t>(pool.threads());
-  workspace.prepare(pool.threads(), kernel.tile_rows(), shape.head_dim, split ? tiles * ranges * state_floats : 0);
-  const auto states = [&](float* memory, const Tile& tile) {
-    return RowStates::at(memory, tile.tokens * shape.group(), shape.head_dim);
+  const bool split = ranges > 1 && tiles.count() < 2 * static_cast<size_t>(pool.threads());
+  workspace.prepare(pool.threads(), tiles.rows(), shape.head_dim, split ? tiles.count() * ranges * state_floats : 0);
+  const auto states = [&](float* memory, const QueryTile& tile) {
+    return States::at(memory, tiles.rows(tile), shape.head_dim);
   };
+  // Causal: later tiles are longer, so they come first and the short ones even out the end.
+  const auto tile_of = [&](size_t index) { return tiles[tiles.count() - 1 - index]; };
   const auto part = [&](size_t item) { return workspace.parts() + item * state_floats; };
   if (split)
-    pool.parallel_for(tiles * ranges, [&](size_t item, int worker) {
-      const Tile tile = kernel.tile(item / ranges);
+    pool.parallel_for(tiles.count() * ranges, [&](size_t item, int worker) {
+      const QueryTile tile = tile_of(item / ranges);
       kernel.range(tile, item % ranges, workspace.scratch(worker), states(part(item), tile));
     });
-  pool.parallel_for(tiles, [&](size_t index, int worker) {
+  pool.parallel_for(tiles.count(), [&](size_t index, int worker) {
     Scratch& scratch = workspace.scratch(worker);
-    const Tile tile = kernel.tile(index);
-    const RowStates own = states(scratch.range_state.as<float>(), tile);
-    const RowStates total = states(scratch.total_state.as<float>(), tile);
+    const QueryTile tile = tile_of(index);
+    const States own = states(scratch.range_state.as<float>(), tile);
+    const States total = states(scratch.total_state.as<float>(), tile);
     total.clear();
     for (size_t range = 0; range < ranges; ++range) {
       if (!split) kernel.range(tile, range, scratch, own);
-      Kernel::merge(split ? states(part(index * ranges + range), tile) : own, total);
+      total.add(split ? states(part(index * ranges + range), tile) : own, decay);
     }
     kernel.store(tile, total);
   });

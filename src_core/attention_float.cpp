@@ -17,6 +17,8 @@ namespace {
 // (48 KB) and the panels they meet stay in L2.
 constexpr size_t kTileQueryRows = 48;
 
+using States = RowStates<float>;  // maxima of the unscaled logits
+
 bool finite(float x) { return std::fabs(x) <= std::numeric_limits<float>::max(); }
 
 // What one thread needs for one tile; independent of kv_len.
@@ -29,8 +31,8 @@ struct Scratch {
         logits(rows * kKeyBlock * sizeof(float)),
         probs16(rows * kKeyBlock * sizeof(uint16_t)),
         panel(std::max(d, kKeyBlock) * kFloatPanel * sizeof(float)),
-        range_state(FloatRowStates::floats(rows, d) * sizeof(float)),
-        total_state(FloatRowStates::floats(rows, d) * sizeof(float)) {}
+        range_state(States::floats(rows, d) * sizeof(float)),
+        total_state(States::floats(rows, d) * sizeof(float)) {}
 };
 
 // Keys start .. start + n of one block as a tile meets them: n is a multiple of 16, the last ones may be masked.
@@ -52,12 +54,12 @@ class FloatKernel {
         out_(out) {}
 
   // Query rows of the tile into scratch. float16: scaled before rounding, so that sums stay in range.
-  void load_query(size_t kv_head, const QueryTile& tile, Scratch& scratch) const {
+  void load_query(const QueryTile& tile, Scratch& scratch) const {
     const size_t group = shape_.group(), count = tile.tokens * group * d_;
     float* rows = scratch.query.as<float>();
     const float scale = storage_ == FloatStorage::kF32 ? 1.0f : shape_.scale;
     for (size_t row = 0; row < tile.tokens * group; ++row) {
-      const float* from = q_ + query_offset(kv_head, tile, row);
+      const float* from = q_ + query_offset(tile, row);
       for (size_t c = 0; c < d_; ++c) rows[row * d_ + c] = from[c] * scale;
     }
     if (storage_ == FloatStorage::kF32) return;
@@ -66,43 +68,31 @@ class FloatKernel {
   }
 
   // Walks the blocks of one key range; state starts afresh.
-  void range(size_t kv_head, const QueryTile& tile, size_t range, Scratch& scratch, const FloatRowStates& state) const {
+  void range(const QueryTile& tile, size_t range, Scratch& scratch, const States& state) const {
     state.clear();
-    constexpr size_t kBlocksPerRange = kKeyRange / kKeyBlock;
-    const size_t last = std::min((range + 1) * kBlocksPerRange, panels_.blocks());
-    for (size_t index = range * kBlocksPerRange; index < last; ++index) {
-      const KeySlice slice = visible_slice(kv_head, tile, index);
-      if (slice.n == 0) continue;
+    for_blocks_of_range(shape_.mask, range, [&](size_t index) {
+      const KeySlice slice = visible_slice(tile, index);
+      if (slice.n == 0) return;
       query_keys(state.rows, slice, scratch);
-      softmax_rows(kv_head, tile, slice, scratch, state);
+      softmax_rows(tile, slice, scratch, state);
       probs_values(state.rows, slice, scratch, state.out);
-    }
+    });
   }
 
-  // total = total merged with part, in this order.
-  void merge(const FloatRowStates& part, const FloatRowStates& total) const {
-    for (size_t row = 0; row < part.rows; ++row) {
-      if (part.max[row] == kNoLogit) continue;
-      const float max = std::max(total.max[row], part.max[row]);
-      const float a = decay(total.max[row], max), b = decay(part.max[row], max);
-      total.max[row] = max;
-      total.sum[row] = total.sum[row] * a + part.sum[row] * b;
-      float* out = total.out + row * d_;
-      const float* add = part.out + row * d_;
-      for (size_t c = 0; c < d_; ++c) out[c] = out[c] * a + add[c] * b;
-    }
+  float decay(float from, float to) const {
+    return from == kNoLogit ? 0.0f : from == to ? 1.0f : exp_f32((from - to) * logit_scale_);
   }
 
-  void store(size_t kv_head, const QueryTile& tile, const FloatRowStates& total) const {
+  void store(const QueryTile& tile, const States& total) const {
     for (size_t row = 0; row < total.rows; ++row) {
-      float* out = out_ + query_offset(kv_head, tile, row);
+      float* out = out_ + query_offset(tile, row);
       const float inverse = total.max[row] == kNoLogit ? 0.0f : 1.0f / total.sum[row];
       int beyond = !finite(total.max[row]);
       for (size_t c = 0; c < d_; ++c) {
         out[c] = total.out[row * d_ + c] * inverse;
         beyond |= !finite(out[c]);
       }
-      if (beyond != 0) throw_overflow(kv_head);
+      if (beyond != 0) throw_overflow(tile.kv_head);
     }
   }
 
@@ -112,23 +102,19 @@ class FloatKernel {
                                " in the logits or the output of kv head ", kv_head));
   }
 
-  size_t query_offset(size_t kv_head, const QueryTile& tile, size_t row) const {
+  size_t query_offset(const QueryTile& tile, size_t row) const {
     const size_t group = shape_.group();
-    return ((kv_head * group + row % group) * shape_.q_len + tile.first_token + row / group) * d_;
-  }
-
-  float decay(float from, float to) const {
-    return from == kNoLogit ? 0.0f : from == to ? 1.0f : exp_f32((from - to) * logit_scale_);
+    return ((tile.kv_head * group + row % group) * shape_.q_len + tile.first_token + row / group) * d_;
   }
 
   // Both ends of the visible span grow with the token: the first token sees furthest back, the last one furthest on.
-  KeySlice visible_slice(size_t kv_head, const QueryTile& tile, size_t index) const {
+  KeySlice visible_slice(const QueryTile& tile, size_t index) const {
     const size_t start = index * kKeyBlock;
     const size_t end = shape_.mask.visible(tile.first_token + tile.tokens - 1).within(start, kKeyBlock).end;
     const size_t first = shape_.mask.visible(tile.first_token).within(start, kKeyBlock).begin / 16 * 16;
     if (end <= first) return {start, 0, nullptr, nullptr};
-    return {start + first, (end - first + 15) / 16 * 16, panels_.keys(kv_head, index, first),
-            panels_.values(kv_head, index, first)};
+    return {start + first, (end - first + 15) / 16 * 16, panels_.keys(tile.kv_head, index, first),
+            panels_.values(tile.kv_head, index, first)};
   }
 
   void query_keys(size_t rows, const KeySlice& keys, Scratch& scratch) const {
@@ -152,8 +138,7 @@ class FloatKernel {
   }
 
   // Probabilities of every row; updates max and sum and rescales the output where the maximum has moved.
-  void softmax_rows(size_t kv_head, const QueryTile& tile, const KeySlice& keys, Scratch& scratch,
-                    const FloatRowStates& state) const {
+  void softmax_rows(const QueryTile& tile, const KeySlice& keys, Scratch& scratch, const States& state) const {
     const size_t group = shape_.group();
     for (size_t row = 0; row < state.rows; ++row) {
       const KeySpan span = shape_.mask.visible(tile.first_token + row / group).within(keys.start, keys.n);
@@ -165,7 +150,7 @@ class FloatKernel {
       else
         table_.softmax_f32f32(keys.n, logits, &io, logits);
       if (span.empty()) continue;
-      if (io.max == kNoLogit) throw_overflow(kv_head);  // every logit is -Inf
+      if (io.max == kNoLogit) throw_overflow(tile.kv_head);  // every logit is -Inf
       const float a = decay(state.max[row], io.max);
       state.max[row] = io.max;
       state.sum[row] = state.sum[row] * a + io.sum;
@@ -216,38 +201,37 @@ FloatStorage choose_storage(FloatPrecision precision) {
 // All tiles of the KV heads that lie in `panels`.
 void attend(ThreadPool& pool, const AttentionShape& shape, const FloatKernel& kernel, size_t first_head, size_t heads,
             std::vector<Scratch>& scratch, AlignedBuffer& parts) {
-  const QueryTiling tiling(shape.q_len, shape.group(), kTileQueryRows);
-  const size_t tiles = tiling.count(), ranges = (shape.mask.kv_len + kKeyRange - 1) / kKeyRange;
-  const size_t part_floats = FloatRowStates::floats(tiling.rows(), shape.head_dim);
+  const QueryTiling tiling(shape, kTileQueryRows);
+  const size_t tiles = heads * tiling.per_head(), ranges = key_ranges(shape.mask);
+  const size_t part_floats = States::floats(tiling.rows(), shape.head_dim);
   // Few tiles (decode): every (tile, range) becomes an item, and the merge follows in the same order.
-  const bool split = ranges > 1 && heads * tiles < 2 * static_cast<size_t>(pool.threads());
-  const size_t part_bytes = split ? heads * tiles * ranges * part_floats * sizeof(float) : 0;
+  const bool split = ranges > 1 && tiles < 2 * static_cast<size_t>(pool.threads());
+  const size_t part_bytes = split ? tiles * ranges * part_floats * sizeof(float) : 0;
   if (parts.size() < part_bytes) parts = AlignedBuffer(part_bytes);
   // Causal: later tiles are longer, so they come first and the short ones even out the end.
-  const auto tile_of = [&](size_t item) { return tiling.tile(tiles - 1 - item % tiles); };
+  const auto tile_of = [&](size_t item) { return tiling[(first_head + heads) * tiling.per_head() - 1 - item]; };
   const auto states = [&](AlignedBuffer& memory, size_t index, const QueryTile& tile) {
-    return FloatRowStates::at(memory.as<float>() + index * part_floats, tile.tokens * shape.group(), shape.head_dim);
+    return States::at(memory.as<float>() + index * part_floats, tiling.rows(tile), shape.head_dim);
   };
   if (split)
-    pool.parallel_for(heads * tiles * ranges, [&](size_t index, int worker) {
-      const size_t item = index / ranges, head = first_head + item / tiles;
+    pool.parallel_for(tiles * ranges, [&](size_t index, int worker) {
+      const QueryTile tile = tile_of(index / ranges);
       Scratch& own = scratch[static_cast<size_t>(worker)];
-      kernel.load_query(head, tile_of(item), own);
-      kernel.range(head, tile_of(item), index % ranges, own, states(parts, index, tile_of(item)));
+      kernel.load_query(tile, own);
+      kernel.range(tile, index % ranges, own, states(parts, index, tile));
     });
-  pool.parallel_for(heads * tiles, [&](size_t item, int worker) {
-    const size_t head = first_head + item / tiles;
+  pool.parallel_for(tiles, [&](size_t item, int worker) {
     const QueryTile tile = tile_of(item);
     Scratch& own = scratch[static_cast<size_t>(worker)];
-    const FloatRowStates total = states(own.total_state, 0, tile);
+    const States total = states(own.total_state, 0, tile);
     total.clear();
-    if (!split) kernel.load_query(head, tile, own);
+    if (!split) kernel.load_query(tile, own);
     for (size_t range = 0; range < ranges; ++range) {
-      const FloatRowStates part = split ? states(parts, item * ranges + range, tile) : states(own.range_state, 0, tile);
-      if (!split) kernel.range(head, tile, range, own, part);
-      kernel.merge(part, total);
+      const States part = split ? states(parts, item * ranges + range, tile) : states(own.range_state, 0, tile);
+      if (!split) kernel.range(tile, range, own, part);
+      total.add(part, [&](float from, float to) { return kernel.decay(from, to); });
     }
-    kernel.store(head, tile, total);
+    kernel.store(tile, total);
   });
 }
 
@@ -257,7 +241,7 @@ void attention_float(ThreadPool& pool, const AttentionShape& shape, FloatPrecisi
                      const float* k, const float* v, float* out) {
   FloatPanels panels(choose_storage(precision), shape.n_kv_heads, shape.mask.kv_len, shape.head_dim, pool.threads());
   const FloatKernel kernel(shape, panels, q, out);
-  const size_t rows = QueryTiling(shape.q_len, shape.group(), kTileQueryRows).rows();
+  const size_t rows = QueryTiling(shape, kTileQueryRows).rows();
   std::vector<Scratch> scratch;
   for (int worker = 0; worker < pool.threads(); ++worker) scratch.emplace_back(rows, shape.head_dim);
   AlignedBuffer parts;

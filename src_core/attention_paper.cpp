@@ -54,7 +54,7 @@ class PaperKernel {
         cache_(cache),
         tiles_(shape, kTileQueryRows) {}
 
-  const RowTiles& tiles() const { return tiles_; }
+  const QueryTiling& tiles() const { return tiles_; }
 
   // Keys from one row of the buffer to the next: the largest span of any tile, in whole blocks, and one run more,
   // because rows a power of two apart would share the sets of L1.
@@ -67,9 +67,9 @@ class PaperKernel {
     return largest * kKeyBlock + kRun;
   }
 
-  void tile(const RowTile& tile, size_t stride, Scratch& scratch, float* out, uint8_t* probs) const {
+  void tile(const QueryTile& tile, size_t stride, Scratch& scratch, float* out, uint8_t* probs) const {
     const KeySpan blocks = block_span(tile);
-    tiles_.gather(tile, q_.data, scratch.q.as<int8_t>());
+    gather_rows(tiles_, tile, shape_.head_dim, q_.data, scratch.q.as<int8_t>());
     multiply_keys(tile, blocks, stride, scratch);
     softmax(tile, blocks, stride, scratch);
     multiply_values(tile, blocks, stride, scratch);
@@ -79,32 +79,30 @@ class PaperKernel {
 
  private:
   // Key blocks that some row of the tile sees. Both ends of the visible span grow with the token.
-  KeySpan block_span(const RowTile& tile) const {
+  KeySpan block_span(const QueryTile& tile) const {
     const size_t begin = shape_.mask.visible(tile.first_token).begin / kKeyBlock;
     const size_t end = shape_.mask.visible(tile.first_token + tile.tokens - 1).end;
     return {begin, std::max(begin, (end + kKeyBlock - 1) / kKeyBlock)};
   }
 
-  size_t rows(const RowTile& tile) const { return tile.tokens * shape_.group(); }
-
   // Keys of block `index` up to the last one that the tile sees, a multiple of 16 as the kernels want it.
-  size_t keys_of_block(const RowTile& tile, size_t index) const {
+  size_t keys_of_block(const QueryTile& tile, size_t index) const {
     const KeySpan span = shape_.mask.visible(tile.first_token + tile.tokens - 1).within(index * kKeyBlock, kKeyBlock);
     return (span.end + 15) / 16 * 16;
   }
 
-  void multiply_keys(const RowTile& tile, const KeySpan& blocks, size_t stride, Scratch& scratch) const {
+  void multiply_keys(const QueryTile& tile, const KeySpan& blocks, size_t stride, Scratch& scratch) const {
     const size_t d = shape_.head_dim;
     for (size_t b = blocks.begin; b < blocks.end; ++b)
-      table_.gemm_s8s8s32(rows(tile), keys_of_block(tile, b), d, scratch.q.as<int8_t>(), d,
+      table_.gemm_s8s8s32(tiles_.rows(tile), keys_of_block(tile, b), d, scratch.q.as<int8_t>(), d,
                           cache_.block(0, tile.kv_head, b).k, kTileRows * d,
                           scratch.logits.as<int32_t>() + (b - blocks.begin) * kKeyBlock, stride);
   }
 
-  void softmax(const RowTile& tile, const KeySpan& blocks, size_t stride, Scratch& scratch) const {
+  void softmax(const QueryTile& tile, const KeySpan& blocks, size_t stride, Scratch& scratch) const {
     const size_t origin = blocks.begin * kKeyBlock, keys = (blocks.end - blocks.begin) * kKeyBlock;
     std::fill(scratch.live.begin(), scratch.live.end(), uint8_t{0});
-    for (size_t row = 0; row < rows(tile); ++row) {
+    for (size_t row = 0; row < tiles_.rows(tile); ++row) {
       const KeySpan span = shape_.mask.visible(tile.first_token + row / shape_.group()).within(origin, keys);
       uint8_t* probs = scratch.probs.data() + row * stride;
       table_.paper_softmax_s32u8(keys, scratch.logits.as<int32_t>() + row * stride, span.begin, span.end, &index_,
@@ -126,9 +124,9 @@ class PaperKernel {
 
   // sums = P v8, in one gemm call per stretch of live runs of a block. |sums| <= 127 * 32768: P > 0 needs E / sum >= 1
   // / 510.
-  void multiply_values(const RowTile& tile, const KeySpan& blocks, size_t stride, Scratch& scratch) const {
+  void multiply_values(const QueryTile& tile, const KeySpan& blocks, size_t stride, Scratch& scratch) const {
     constexpr size_t kRuns = kKeyBlock / kRun;
-    std::fill_n(scratch.sums.as<int32_t>(), rows(tile) * shape_.head_dim, 0);
+    std::fill_n(scratch.sums.as<int32_t>(), tiles_.rows(tile) * shape_.head_dim, 0);
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       const uint8_t* live = scratch.live.data() + (b - blocks.begin) * kRuns;
       for (size_t run = 0; run < kRuns; ++run) {
@@ -137,8 +135,8 @@ class PaperKernel {
         if (stop == run) continue;
         const size_t first = run * kRun, last = std::min(stop * kRun, keys_of_block(tile, b));
         const int8_t* v = cache_.block(0, tile.kv_head, b).v + first * kTileRows;
-        add_values(rows(tile), last - first, scratch.probs.data() + (b - blocks.begin) * kKeyBlock + first, stride, v,
-                   scratch);
+        add_values(tiles_.rows(tile), last - first, scratch.probs.data() + (b - blocks.begin) * kKeyBlock + first,
+                   stride, v, scratch);
         run = stop;
       }
     }
@@ -152,20 +150,20 @@ class PaperKernel {
     for (size_t i = 0; i < rows * d; ++i) sums[i] += pv[i];
   }
 
-  void store(const RowTile& tile, const Scratch& scratch, float* out) const {
+  void store(const QueryTile& tile, const Scratch& scratch, float* out) const {
     const size_t d = shape_.head_dim;
-    for (size_t row = 0; row < rows(tile); ++row) {
+    for (size_t row = 0; row < tiles_.rows(tile); ++row) {
       const int32_t* sums = scratch.sums.as<int32_t>() + row * d;
       float* to = out + tiles_.source_row(tile, row) * d;
       for (size_t c = 0; c < d; ++c) to[c] = static_cast<float>(sums[c]) * v_scale_ / 255.0f;
     }
   }
 
-  void store_probs(const RowTile& tile, const KeySpan& blocks, size_t stride, const Scratch& scratch,
+  void store_probs(const QueryTile& tile, const KeySpan& blocks, size_t stride, const Scratch& scratch,
                    uint8_t* probs) const {
     const size_t length = shape_.mask.kv_len, begin = blocks.begin * kKeyBlock;
     const size_t end = std::min(blocks.end * kKeyBlock, length);
-    for (size_t row = 0; row < rows(tile); ++row) {
+    for (size_t row = 0; row < tiles_.rows(tile); ++row) {
       uint8_t* to = probs + tiles_.source_row(tile, row) * length;
       std::memset(to, 0, length);
       if (begin < end) std::memcpy(to + begin, scratch.probs.data() + row * stride, end - begin);
@@ -178,7 +176,7 @@ class PaperKernel {
   const float v_scale_;
   const PaperIndex index_;
   const KVCache& cache_;
-  const RowTiles tiles_;
+  const QueryTiling tiles_;
 };
 
 }  // namespace

@@ -10,25 +10,9 @@
 
 namespace intattention {
 
-RowTiles::RowTiles(const AttentionShape& shape, size_t rows)
-    : shape_(shape),
-      tokens_(std::min(std::max<size_t>(1, rows / shape.group()), shape.q_len)),
-      per_head_((shape.q_len + tokens_ - 1) / tokens_) {}
-
-RowTile RowTiles::operator[](size_t index) const {
-  const size_t first = index % per_head_ * tokens_;
-  return {index / per_head_, first, std::min(tokens_, shape_.q_len - first)};
-}
-
-size_t RowTiles::source_row(const RowTile& tile, size_t row) const {
-  const size_t group = shape_.group(), head = tile.kv_head * group + row % group;
-  return head * shape_.q_len + tile.first_token + row / group;
-}
-
-void RowTiles::gather(const RowTile& tile, const int8_t* q, int8_t* rows) const {
-  const size_t d = shape_.head_dim;
-  for (size_t row = 0; row < tile.tokens * shape_.group(); ++row)
-    std::memcpy(rows + row * d, q + source_row(tile, row) * d, d);
+void gather_rows(const QueryTiling& tiles, const QueryTile& tile, size_t head_dim, const int8_t* q, int8_t* rows) {
+  for (size_t row = 0; row < tiles.rows(tile); ++row)
+    std::memcpy(rows + row * head_dim, q + tiles.source_row(tile, row) * head_dim, head_dim);
 }
 
 KVCache pack_int8_heads(ThreadPool& pool, const AttentionShape& shape, const int8_t* k, const int8_t* v) {
