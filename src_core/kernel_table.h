@@ -22,7 +22,7 @@ enum CpuFeature : uint32_t {
   kFeatureFp16 = 1u << 3,
   kFeatureAvx2 = 1u << 8,
   kFeatureF16c = 1u << 9,
-  kFeatureAvx512Vnni = 1u << 10,
+  kFeatureAvx512Vnni = 1u << 10,  // with AVX512 F, BW and VL
   kFeatureAvxVnni = 1u << 11,
 };
 
@@ -111,9 +111,9 @@ using RopeF32 = void (*)(size_t n, const float* cos, const float* sin, float* x)
 using SwigluF32 = void (*)(size_t n, const float* gate, const float* up, float* y);
 
 struct KernelTable {
-  const char* name;            // "portable", "avx2", "neon", "dotprod", "i8mm"
+  const char* name;            // "portable", "avx2", "avxvnni", "avx512vnni", "neon", "dotprod", "i8mm"
   uint32_t required_features;  // bits of CpuFeature
-  uint32_t attention_inner;    // bytes of k interleaved in packed K and V: 4, or 8 for SMMLA
+  uint32_t attention_inner;    // bytes of k interleaved in packed K and V: 4, or 8 for SMMLA and 64-byte VPDPBUSD
   GemmS8S8S32 gemm_s8s8s32;
   IndexSoftmaxS32U8 index_softmax_s32u8;
   GemmU8S8S32 gemm_u8s8s32;
