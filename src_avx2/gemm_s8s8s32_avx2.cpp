@@ -16,16 +16,15 @@ constexpr size_t kPanelRows = 32;
 constexpr size_t kDepth = 256;  // k per panel
 constexpr size_t kSteps = kDepth / kStep;
 
-struct alignas(32) PanelRow {
-  int32_t even[kSteps], odd[kSteps];  // pairs (k0, k2) and (k1, k3) of each step
-};
+// Row of the panel of A: the pairs (k0, k2) of each step, then the pairs (k1, k3).
+constexpr size_t kPanelRow = 2 * kSteps;
 struct alignas(32) PanelTile {
   int16_t steps[kSteps][2][16];  // [step][even, odd]
 };
 
 inline void store(void* p, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 
-inline void widen_rows(size_t rows, size_t k, const int8_t* a, size_t lda, PanelRow* panel) {
+inline void widen_rows(size_t rows, size_t k, const int8_t* a, size_t lda, int32_t* panel) {
   constexpr size_t kBytes = 32;
   for (size_t i = 0; i < rows; ++i)
     for (size_t kk = 0; kk < k; kk += kBytes) {
@@ -33,8 +32,8 @@ inline void widen_rows(size_t rows, size_t k, const int8_t* a, size_t lda, Panel
       const bool whole = kk + kBytes <= k;
       if (!whole) std::memcpy(padded, a + i * lda + kk, k - kk);
       const __m256i x = load_b(whole ? a + i * lda + kk : padded);
-      store(panel[i].even + kk / kStep, even_k(x));
-      store(panel[i].odd + kk / kStep, odd_k(x));
+      store(panel + i * kPanelRow + kk / kStep, even_k(x));
+      store(panel + i * kPanelRow + kSteps + kk / kStep, odd_k(x));
     }
 }
 
@@ -54,9 +53,8 @@ inline void load_halves(const PanelTile* tiles, size_t step, size_t half, __m256
 
 // Not inlined, so that the compiler keeps the sums in registers.
 template <size_t R, size_t T>
-__attribute__((noinline)) void row_block(size_t steps, const PanelRow* a, const PanelTile* tiles, bool add, int32_t* c,
+__attribute__((noinline)) void row_block(size_t steps, const int32_t* a, const PanelTile* tiles, bool add, int32_t* c,
                                          size_t ldc) {
-  constexpr size_t kLda = sizeof(PanelRow) / sizeof(int32_t);
   __m256i sum[R][T];
 #pragma GCC unroll 8
   for (size_t i = 0; i < R; ++i)
@@ -65,21 +63,21 @@ __attribute__((noinline)) void row_block(size_t steps, const PanelRow* a, const 
   for (size_t s = 0; s < steps; ++s) {
     __m256i b[T];
     load_halves<T>(tiles, s, 0, b);
-    multiply_pairs<R, T>(a->even + s, kLda, b, sum);
+    multiply_pairs<R, T>(a + s, kPanelRow, b, sum);
     load_halves<T>(tiles, s, 1, b);
-    multiply_pairs<R, T>(a->odd + s, kLda, b, sum);
+    multiply_pairs<R, T>(a + kSteps + s, kPanelRow, b, sum);
   }
   store_sums<R, T>(sum, add, c, ldc);
 }
 
 // T tiles against all rows of the panel.
 template <size_t T>
-inline void tile_group(size_t rows, size_t steps, const PanelRow* panel, const int8_t* b, size_t b_stride, bool add,
+inline void tile_group(size_t rows, size_t steps, const int32_t* panel, const int8_t* b, size_t b_stride, bool add,
                        int32_t* c, size_t ldc) {
   PanelTile tiles[T];
   for (size_t t = 0; t < T; ++t) widen_tile(steps, b + t * b_stride, &tiles[t]);
   for_row_blocks(rows, [&](size_t i, auto r) {
-    row_block<decltype(r)::value, T>(steps, panel + i, tiles, add, c + i * ldc, ldc);
+    row_block<decltype(r)::value, T>(steps, panel + i * kPanelRow, tiles, add, c + i * ldc, ldc);
   });
 }
 
@@ -87,7 +85,7 @@ inline void tile_group(size_t rows, size_t steps, const PanelRow* panel, const i
 
 void gemm_s8s8s32_avx2(size_t m, size_t n, size_t k, const int8_t* a, size_t lda, const int8_t* b_packed,
                        size_t b_stride, int32_t* c, size_t ldc) {
-  PanelRow panel[kPanelRows];
+  alignas(32) int32_t panel[kPanelRows * kPanelRow];
   const size_t n_tiles = (n + kTileRows8 - 1) / kTileRows8;
   for (size_t i = 0; i < m; i += kPanelRows)
     for (size_t k0 = 0; k0 < k; k0 += kDepth) {

@@ -22,13 +22,14 @@ constexpr size_t kChunk = 16;
 constexpr size_t kDepth = 512;  // k per pass; attention never has more than 256
 constexpr size_t kChunks = kDepth / kChunk;
 constexpr size_t kChunkSteps = kChunk / kStep;
+constexpr size_t kPairs = kDepth / kStep;  // even (or odd) pairs of a row
 
 // The chunks of R rows of A: where the light ones start, and the heavy ones widened.
 template <size_t R>
 struct ChunkLists {
   size_t n_light = 0, n_heavy = 0, tail_steps = 0;
-  uint16_t light[kChunks + 1], heavy[kChunks + 1];          // first k of each chunk
-  int32_t even[R][kDepth / kStep], odd[R][kDepth / kStep];  // pairs of the heavy chunks, then of the tail
+  uint16_t light[kChunks + 1], heavy[kChunks + 1];  // first k of each chunk
+  int32_t even[R * kPairs], odd[R * kPairs];        // pairs of the heavy chunks, then of the tail
 };
 
 inline __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
@@ -41,8 +42,8 @@ inline void widen_chunk(size_t first_step, size_t k, const uint8_t* a, size_t ld
     if (k < kChunk) std::memcpy(padded, a + i * lda, k);
     const __m128i x = load_16(k < kChunk ? padded : a + i * lda);
     __m128i even = _mm_and_si128(x, _mm_set1_epi16(255)), odd = _mm_srli_epi16(x, 8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lists->even[i] + first_step), even);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lists->odd[i] + first_step), odd);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lists->even + i * kPairs + first_step), even);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lists->odd + i * kPairs + first_step), odd);
   }
 }
 
@@ -119,8 +120,8 @@ inline void heavy_step(const ChunkLists<R>& lists, size_t step, const int8_t* b,
     even[t] = even_k(x);
     odd[t] = odd_k(x);
   }
-  multiply_pairs<R, T>(lists.even[0] + step, kDepth / kStep, even, sum);
-  multiply_pairs<R, T>(lists.odd[0] + step, kDepth / kStep, odd, sum);
+  multiply_pairs<R, T>(lists.even + step, kPairs, even, sum);
+  multiply_pairs<R, T>(lists.odd + step, kPairs, odd, sum);
 }
 
 template <size_t R, size_t T>

@@ -32,34 +32,46 @@ inline __m256i broadcast_4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
+// sum += pairs of products, 16 bit. As instructions, because GCC 12 makes all products of a group first and has to
+// store them.
+inline void multiply_add_16(__m256i& sum, __m256i w, __m256i x) {
+  __m256i product;
+  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+}
+
 // Integer sums of one group for R rows of activations (x + i * ldx): 8 x s32 each, one weight row per lane.
 template <size_t R>
 inline void group_sums(const uint8_t* quants, const int8_t* x, size_t ldx, __m256i* isum) {
   const __m256i low_mask = _mm256_set1_epi8(0x0f);
   __m256i sum[R];
+#pragma GCC unroll 4
   for (size_t i = 0; i < R; ++i) sum[i] = _mm256_setzero_si256();
+#pragma GCC unroll 4
   for (size_t v = 0; v < 4; ++v) {
     const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(quants + v * 32));
     const __m256i low = _mm256_and_si256(raw, low_mask);
     const __m256i high = _mm256_and_si256(_mm256_srli_epi16(raw, 4), low_mask);
+#pragma GCC unroll 4
     for (size_t i = 0; i < R; ++i) {
       const int8_t* row = x + i * ldx + v * 4;
-      sum[i] = _mm256_add_epi16(sum[i], _mm256_maddubs_epi16(low, broadcast_4(row)));
-      sum[i] = _mm256_add_epi16(sum[i], _mm256_maddubs_epi16(high, broadcast_4(row + 16)));
+      multiply_add_16(sum[i], low, broadcast_4(row));
+      multiply_add_16(sum[i], high, broadcast_4(row + 16));
     }
   }
+#pragma GCC unroll 4
   for (size_t i = 0; i < R; ++i) isum[i] = _mm256_madd_epi16(sum[i], _mm256_set1_epi16(1));
 }
 
 // One tile of 8 columns for R rows; `columns` of them are stored.
 template <size_t R, bool HasMin>
-inline void tile(size_t k, const QuantizedRows& x, size_t first, const uint8_t* w, size_t columns, float* y,
-                 size_t ldy) {
+__attribute__((noinline)) void tile(size_t k, const QuantizedRows& x, size_t first, const uint8_t* w, size_t columns,
+                                    float* y, size_t ldy) {
   const size_t groups = k / kGroup;
   const int8_t* q = x.q + first * k;
   const float* scale = x.scale + first * groups;
   const float* scaled_sum = x.scaled_sum + first * groups;
   __m256 sum[R];
+#pragma GCC unroll 4
   for (size_t i = 0; i < R; ++i) sum[i] = _mm256_setzero_ps();
   for (size_t g = 0; g < groups; ++g) {
     const __m256 d = load_f16x8(w);
@@ -68,12 +80,14 @@ inline void tile(size_t k, const QuantizedRows& x, size_t first, const uint8_t* 
     __m256i isum[R];
     group_sums<R>(w, q + g * kGroup, k, isum);
     w += kQuantBytes;
+#pragma GCC unroll 4
     for (size_t i = 0; i < R; ++i) {
       const __m256 sx = _mm256_set1_ps(scale[i * groups + g]), ssum = _mm256_set1_ps(scaled_sum[i * groups + g]);
       const __m256 product = _mm256_mul_ps(_mm256_mul_ps(d, sx), _mm256_cvtepi32_ps(isum[i]));
       sum[i] = _mm256_add_ps(sum[i], _mm256_add_ps(product, _mm256_mul_ps(minimum, ssum)));
     }
   }
+#pragma GCC unroll 4
   for (size_t i = 0; i < R; ++i) {
     if (columns == kTileRows) {
       _mm256_storeu_ps(y + i * ldy, sum[i]);

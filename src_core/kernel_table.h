@@ -23,7 +23,7 @@ enum CpuFeature : uint32_t {
   kFeatureFp16 = 1u << 3,
   kFeatureAvx2 = 1u << 8,
   kFeatureF16c = 1u << 9,
-  kFeatureAvx512Vnni = 1u << 10,
+  kFeatureAvx512Vnni = 1u << 10,  // with AVX512 F, BW and VL
   kFeatureAvxVnni = 1u << 11,
   kFeatureFma = 1u << 12,
   kFeatureAvx512F = 1u << 13,
@@ -186,9 +186,9 @@ using NarrowF32F16 = void (*)(size_t n, const float* x, uint16_t* y);
 using WidenF16F32 = void (*)(size_t n, const uint16_t* x, float* y);
 
 struct KernelTable {
-  const char* name;            // "portable", "avx2", "avx512", "neon", "dotprod", "i8mm"
+  const char* name;            // "portable", "avx2", "avx512vnni", "dotprod", ...
   uint32_t required_features;  // bits of CpuFeature
-  uint32_t attention_inner;    // bytes of k interleaved in packed K and V: 4, or 8 for SMMLA
+  uint32_t attention_inner;    // bytes of k interleaved in packed K and V: 4, or 8 for SMMLA and 64-byte VPDPBUSD
   GemmS8S8S32 gemm_s8s8s32;
   IndexSoftmaxS32U8 index_softmax_s32u8;
   GemmU8S8S32 gemm_u8s8s32;

@@ -14,7 +14,7 @@
 //
 // A 32-byte vector of r8k4 holds 4 k of 8 rows: a broadcast of 4 activation bytes against it leaves
 // one row per 32-bit lane (SDOT by element on ARM, multiply-add chains on AVX2). r8k8 gives SMMLA its
-// 2 rows x 8 bytes in each 16-byte register.
+// 2 rows x 8 bytes in each 16-byte register, and one 64-byte load of AVX512 8 rows x 8 bytes.
 //
 //   use        rows (n)             k                     tile_stride
 //   K block    256 keys             head_dim              8 * head_dim

@@ -71,8 +71,8 @@ class LinearTest : public KernelTest {
   }
 
   void check_grid(WeightFormat format) {
-    for (size_t m = 1; m <= 9; ++m)
-      for (size_t n : {1, 7, 8, 9, 40})
+    for (size_t m = 1; m <= 13; ++m)
+      for (size_t n : {1, 7, 8, 9, 15, 16, 17, 40})
         for (size_t k : {32, 64, 96, 576}) {
           check(format, m, n, k);
           if (HasFatalFailure()) return;

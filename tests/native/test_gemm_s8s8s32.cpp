@@ -45,7 +45,7 @@ class GemmS8S8S32Test : public KernelTest {
 };
 
 TEST_P(GemmS8S8S32Test, GridOfShapes) {
-  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+  for (size_t m = 1; m <= 13; ++m)
     for (size_t n : {1, 7, 8, 9, 16, 24})
       for (size_t k : {size_t{table().attention_inner}, size_t{16}, size_t{24}, size_t{32}, size_t{64}, size_t{80},
                        size_t{96}, size_t{128}, size_t{256}}) {
@@ -83,6 +83,15 @@ TEST_P(GemmS8S8S32Test, DeepestK) {
     for (int bv : {-128, 127})
       check({2, 8, kDeepest, 0, 0, 0}, std::vector<int8_t>(2 * kDeepest, static_cast<int8_t>(av)),
             std::vector<int8_t>(8 * kDeepest, static_cast<int8_t>(bv)));
+}
+
+// Rows and k around the panels that kernels copy A into.
+TEST_P(GemmS8S8S32Test, PanelEdges) {
+  for (size_t m : {31, 32, 33, 65})
+    for (size_t k : {248, 256, 264, 504, 512, 520, 1032}) {
+      check_random({m, 33, k, 0, 0, 0});
+      if (HasFatalFailure()) return;
+    }
 }
 
 INTATTENTION_ON_EVERY_TABLE(GemmS8S8S32Test);

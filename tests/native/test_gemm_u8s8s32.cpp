@@ -45,7 +45,7 @@ class GemmU8S8S32Test : public KernelTest {
 };
 
 TEST_P(GemmU8S8S32Test, GridOfShapes) {
-  for (size_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+  for (size_t m = 1; m <= 13; ++m)
     for (size_t n : {1, 7, 8, 9, 16, 24})
       for (size_t k : {size_t{table().attention_inner}, size_t{16}, size_t{24}, size_t{32}, size_t{64}, size_t{80},
                        size_t{96}, size_t{128}, size_t{256}}) {
@@ -127,6 +127,54 @@ TEST_P(GemmU8S8S32Test, LargestColumnSums) {
     for (size_t k : {256, 512})
       check({32, 16, k, 0, 0, 0}, std::vector<uint8_t>(32 * k, 128),
             std::vector<int8_t>(16 * k, static_cast<int8_t>(bv)));
+}
+
+// --- what kernels that skip zero chunks of 16 k, or sort chunks by size, could get wrong ---
+
+TEST_P(GemmU8S8S32Test, ZeroChunksBetweenOthers) {
+  for (size_t m : {1, 4, 6, 8, 11})
+    for (size_t k : {16, 32, 48, 72, 112, 256, 264, 512, 528, 1032})
+      for (int zero_share : {50, 90, 100}) {
+        std::vector<uint8_t> a = random_ints<uint8_t>(m * k, 0, 255);
+        // zero over all rows, or in one row alone
+        for (size_t start = 0; start < k; start += 16) {
+          const bool zero = random_int(1, 100) <= zero_share;
+          const size_t alone = static_cast<size_t>(random_int(0, static_cast<int>(m) - 1));
+          for (size_t i = 0; i < m; ++i)
+            if (zero || i == alone) std::fill_n(a.begin() + i * k + start, std::min<size_t>(16, k - start), 0);
+        }
+        check({m, 24, k, 0, 0, 0}, a, random_ints<int8_t>(24 * k, -128, 127));
+        if (HasFatalFailure()) return;
+      }
+}
+
+// Sums of 8 and 16 bytes around 127 and 255 with values of V at both ends: 16-bit partial sums at their limit.
+TEST_P(GemmU8S8S32Test, PartialSumsAtTheLimit) {
+  for (int v : {-128, 127})
+    for (int sum : {126, 127, 128, 254, 255, 256, 510})
+      for (size_t step : {1, 2, 4, 8})
+        for (size_t offset = 0; offset < step; ++offset) {
+          std::vector<uint8_t> a(3 * 64);
+          int left = sum;  // spread over every step-th byte of 8, up to 255 each
+          for (size_t kk = 8 + offset; kk < 16 && left > 0; kk += step) {
+            const int share = std::min({255, left, sum * static_cast<int>(step) / 8 + 1});
+            a[64 + kk] = a[64 + kk + 8] = static_cast<uint8_t>(share);
+            left -= share;
+          }
+          check({3, 9, 64, 0, 0, 0}, a, std::vector<int8_t>(9 * 64, static_cast<int8_t>(v)));
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST_P(GemmU8S8S32Test, SmallValuesAndMixedSizes) {
+  for (int most : {1, 7, 15, 16, 31, 127})
+    for (size_t m : {3, 6, 13})
+      for (size_t k : {256, 520}) {
+        std::vector<uint8_t> a = random_ints<uint8_t>(m * k, 0, most);
+        for (size_t large = 0; large < k; large += 48) a[(large % m) * k + large] = 255;
+        check({m, 40, k, 0, 0, 0}, a, random_ints<int8_t>(40 * k, -128, 127));
+        if (HasFatalFailure()) return;
+      }
 }
 
 INTATTENTION_ON_EVERY_TABLE(GemmU8S8S32Test);

@@ -147,6 +147,22 @@ TEST_P(IndexSoftmaxTest, EveryDistanceAndValueRatio) {
   }
 }
 
+// The lowest maximum there can be: a hidden key may not pass for a visible one.
+TEST_P(IndexSoftmaxTest, LowestMaximum) {
+  for (uint32_t begin : {0, 1, 15, 17, 40})
+    for (uint32_t end : {41, 47, 48, 63, 64}) {
+      SoftmaxInput in = random_input(64, 1);
+      in.logits.assign(64, -2147483647 - 1);
+      in.key_ratio.assign(64, 32767);
+      in.narrow = 0;
+      in.lshift = 15;
+      in.factor = 32767;
+      in.begin = begin;
+      in.end = end;
+      check(in);
+    }
+}
+
 INTATTENTION_ON_EVERY_TABLE(IndexSoftmaxTest);
 
 }  // namespace
