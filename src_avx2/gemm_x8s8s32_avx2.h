@@ -15,6 +15,7 @@
 //
 // R = 6, T = 2: 12 sums + 2 of B + 1 of A + 1 product = 16 registers. Per 2 k: 12 vpmaddwd + 12 vpaddd on ports
 // 0, 1, 5 (8 cycles) and 8 loads: 24 MAC per cycle is the bound of this method.
+// Measured on Sapphire Rapids, m = 32: QK 88 to 94 % of it, dense PV 74 to 77 % (V is split again for each row block).
 //
 // Included by the two kernel files only; everything is in an anonymous namespace.
 #pragma once

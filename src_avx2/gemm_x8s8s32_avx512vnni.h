@@ -10,7 +10,8 @@
 //
 // R = 8, T = 2: 16 sums + 2 of B + 1 of A of 32 registers. Per 8 k: 16 vpdpbusd on ports 0 and 5 (8 cycles) and 10
 // loads (5 cycles): 128 MAC per cycle, the peak. At the end two vpermt2d and one add join the lane pairs of 16
-// columns: 24 operations per tile pair, a tenth of the time at k = 128.
+// columns: 24 operations per tile pair, a tenth of the time at k = 128. Measured on Sapphire Rapids, m = 32: QK 60 to
+// 77 % of peak (k = 64, 128), dense PV 70 to 82 % (the loop alone, without starts, chunk lists and joins: 91 %).
 //
 // Rejected: r8k4 with two tiles joined by vinserti64x4 (no lane pairs to add, but a port 0/5 operation per B load).
 //

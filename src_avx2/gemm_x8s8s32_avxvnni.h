@@ -8,6 +8,7 @@
 //
 // R = 6, T = 2: 12 sums + 2 of B + 1 of A of 16 registers. Per 4 k: 12 vpdpbusd on ports 0 and 1 (6 cycles; latency 5
 // needs 10 sums in flight) and 8 loads (2.7 cycles): 64 MAC per cycle, the peak.
+// Measured on Sapphire Rapids, m = 32: QK 79 to 87 % of it, dense PV 84 to 90 %.
 //
 // Included by the two kernel files only; everything is in an anonymous namespace.
 #pragma once

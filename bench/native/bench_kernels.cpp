@@ -1,11 +1,13 @@
-// Time of the integer kernels of every table this CPU can run, on operands that fit L1/L2, one thread.
+// Time of the integer kernels of every table this CPU can run, on operands that fit L1 and L2, one thread.
 //
 // Each result is first compared with a dumb loop. Then calls of all tables are interleaved in rounds and the best
-// round counts: on a shared machine the minimum is the number that means something. Cycles are of the clock measured
-// by a chain of dependent additions around the rounds; "of peak" relates to the ISA's own multiply loop (peak.h), timed
-// the same way.
+// round counts: on a shared machine the minimum is the number that means something. Cycles are of the clock that a
+// chain of dependent additions shows between the rounds. "Of peak" relates to the ISA's own multiply loop on
+// registers (peak.h), timed in the same rounds; above 100 % is work that zero chunks, or a cheaper exact
+// product for small probabilities, save.
 //
-//   bench_kernels [rounds] [filter]
+//   cmake -B build/bench -DINTATTENTION_BENCH=ON && cmake --build build/bench --target bench_kernels
+//   build/bench/bench/native/bench_kernels [rounds [part of a name]]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
