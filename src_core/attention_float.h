@@ -1,5 +1,5 @@
 // Float attention in the same binary: the rivals that the integer attention is measured against
-// (docs/numerics.md section 7). Tiled as attention.h is: query tiles over blocks of keys, online softmax.
+// (docs/numerics.md section 9). Tiled as attention.h is: query tiles over blocks of keys, online softmax.
 #pragma once
 
 #include "attention.h"

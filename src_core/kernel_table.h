@@ -6,7 +6,7 @@
 //
 // Integer results are the same on every ISA. Float results are too, down to SwigluF32: each float formula
 // is a fixed sequence of IEEE float32 operations (no fused multiply-add, fixed summation order), see
-// docs/numerics.md section 6. The kernels of the float attention (section 7), at the end, are the rivals of the
+// docs/numerics.md section 6. The kernels of the float attention (section 9), at the end, are the rivals of the
 // integer ones and as fast as the ISA allows: they may fuse, and their results differ between ISAs.
 #pragma once
 
@@ -145,7 +145,7 @@ struct PaperIndex {
 //   n  keys in the buffers, a multiple of 16, at most 2^23; begin <= end <= n; max - A[j] <= 2^25
 using PaperSoftmaxS32U8 = uint32_t (*)(size_t n, const int32_t* logits, size_t begin, size_t end,
                                        const PaperIndex* index, uint8_t* probs);
-// --- float attention (docs/numerics.md section 7) ---
+// --- float attention (docs/numerics.md section 9) ---
 
 // Columns of a float panel. B[n][k] lies in panels of 16 columns, all 16 values of one k side by side:
 //
