@@ -55,7 +55,7 @@ KERNELS = (
     Kernel("softmax pass 2", "index_softmax_s32u8_dotprod", ("tbl",), "logit", 16),
     Kernel("PV", "gemm_u8s8s32_dotprod", ("sdot",), "MAC", 16),
     Kernel(PACK, "gemm_u8s8s32_dotprod", ("eor",), "logit", 16),
-    Kernel("rescale O", "attention", ("scvtf",), "float", 4),
+    Kernel("rescale O", "accumulate_s32f32_neon", ("scvtf",), "float", 4),
     Kernel("QK, i8mm", "gemm_s8s8s32_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS),
     Kernel("PV, i8mm", "gemm_u8s8s32_i8mm", ("usmmla",), "MAC", 32, I8MM_CPUS),
     Kernel("w4a8", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16),
