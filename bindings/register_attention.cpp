@@ -10,36 +10,46 @@
 namespace intattention::bindings {
 namespace {
 
-// Head vectors x [n][d] quantised row by row on the pool; throws InvalidArgument if one holds NaN or Inf.
-struct QuantizedHeads {
-  AlignedBuffer q, scale;
-
-  QuantizedHeads(ThreadPool& pool, const char* name, size_t n, size_t d, const float* x)
-      : q(n * d), scale(n * sizeof(float)) {
-    constexpr size_t kRowsPerItem = 256;
-    pool.parallel_for((n + kRowsPerItem - 1) / kRowsPerItem, [&](size_t item, int) {
-      const size_t first = item * kRowsPerItem, count = std::min(kRowsPerItem, n - first);
-      active_table().quantize_f32s8(count, d, x + first * d, row(first, d), scale.as<float>() + first, nullptr);
-      for (size_t i = first; i < first + count; ++i)
-        if (!std::isfinite(scale.as<float>()[i])) throw_not_finite(name, i);
-    });
-  }
-  int8_t* row(size_t i, size_t d) { return q.as<int8_t>() + i * d; }
-};
+// n head vectors with their scales; throws InvalidArgument if one holds NaN or Inf. `first` is the index of x in its
+// array, for the message.
+void quantize_heads(const char* name, size_t first, size_t n, size_t d, const float* x, int8_t* q, float* scale) {
+  active_table().quantize_f32s8(n, d, x, q, scale, nullptr);
+  for (size_t i = 0; i < n; ++i)
+    if (!std::isfinite(scale[i])) throw_not_finite(name, first + i);
+}
 
 KVCache filled_cache(ThreadPool& pool, size_t heads, size_t length, size_t d, const float* k, const float* v) {
   KVCache cache(1, heads, d, length);
   cache.reserve(length);
-  QuantizedHeads k8(pool, "k", heads * length, d, k), v8(pool, "v", heads * length, d, v);
   const size_t blocks = (length + kKeyBlock - 1) / kKeyBlock;
   pool.parallel_for(heads * blocks, [&](size_t item, int) {
-    const size_t h = item / blocks, first = item % blocks * kKeyBlock, row = h * length + first;
-    cache.write(0, h, first, std::min(kKeyBlock, length - first), k8.row(row, d), k8.scale.as<float>() + row,
-                v8.row(row, d), v8.scale.as<float>() + row);
+    const size_t h = item / blocks, start = item % blocks * kKeyBlock, row = h * length + start;
+    const size_t count = std::min(kKeyBlock, length - start);
+    AlignedBuffer k8(count * d), v8(count * d);
+    float k_scale[kKeyBlock], v_scale[kKeyBlock];
+    quantize_heads("k", row, count, d, k + row * d, k8.as<int8_t>(), k_scale);
+    quantize_heads("v", row, count, d, v + row * d, v8.as<int8_t>(), v_scale);
+    cache.write(0, h, start, count, k8.as<int8_t>(), k_scale, v8.as<int8_t>(), v_scale);
   });
   cache.set_length(length);
   return cache;
 }
+
+// q [head][token] quantised into [kv head][token][head of the group], as attention() wants it.
+struct GroupedQueries {
+  AlignedBuffer q, scale;
+
+  GroupedQueries(ThreadPool& pool, const AttentionShape& shape, const float* x)
+      : q(shape.n_heads * shape.q_len * shape.head_dim), scale(shape.n_heads * shape.q_len * sizeof(float)) {
+    const size_t group = shape.group(), q_len = shape.q_len, d = shape.head_dim;
+    pool.parallel_for(shape.n_heads, [&](size_t h, int) {
+      for (size_t t = 0; t < q_len; ++t) {
+        const size_t from = h * q_len + t, to = (h / group * q_len + t) * group + h % group;
+        quantize_heads("q", from, 1, d, x + from * d, q.as<int8_t>() + to * d, scale.as<float>() + to);
+      }
+    });
+  }
+};
 
 // Seconds that the threads spent in each stage, summed over threads.
 class StageClock {
@@ -87,25 +97,11 @@ py::array_t<float> run(const py::array& q, const py::array& k, const py::array& 
   ThreadPool& pool = pool_or_default(user_pool);
   const ThreadPool::CallerPin pin(pool);
   const KVCache cache = filled_cache(pool, shape.n_kv_heads, shape.mask.kv_len, d, args.k, args.v);
-  QuantizedHeads q8(pool, "q", shape.n_heads * q_len, d, args.q);
-  // [head][token] -> [kv head][token][head of the group], as attention() wants it, and back
-  AlignedBuffer grouped(shape.n_heads * q_len * d), grouped_scale(shape.n_heads * q_len * sizeof(float));
-  AlignedBuffer by_token(shape.n_heads * q_len * d * sizeof(float));
-  const size_t group = shape.group();
-  pool.parallel_for(shape.n_heads, [&](size_t h, int) {
-    for (size_t t = 0; t < q_len; ++t) {
-      const size_t from = h * q_len + t, to = (h / group * q_len + t) * group + h % group;
-      std::copy_n(q8.row(from, d), d, grouped.as<int8_t>() + to * d);
-      grouped_scale.as<float>()[to] = q8.scale.as<float>()[from];
-    }
-  });
+  const GroupedQueries queries(pool, shape, args.q);
   AttentionWorkspace workspace;
   if (clock != nullptr) clock->attach(workspace);
-  attention(pool, shape, grouped.as<int8_t>(), grouped_scale.as<float>(), cache, 0, by_token.as<float>(), workspace);
-  pool.parallel_for(shape.n_heads, [&](size_t h, int) {
-    for (size_t t = 0; t < q_len; ++t)
-      std::copy_n(by_token.as<float>() + (t * shape.n_heads + h) * d, d, out_data + (h * q_len + t) * d);
-  });
+  attention(pool, shape, queries.q.as<int8_t>(), queries.scale.as<float>(), cache, 0, {out_data, d, q_len * d},
+            workspace);
   return out;
 }
 

@@ -60,7 +60,7 @@ float decay(int32_t from, int32_t to) {
 class Kernel {
  public:
   Kernel(const AttentionShape& shape, const int8_t* q, const float* q_scale, const KVCache& cache, size_t layer,
-         float* out)
+         const AttentionOutput& out)
       : table_(active_table()),
         shape_(shape),
         tiles_(shape, kTileQueryRows),
@@ -85,7 +85,7 @@ class Kernel {
     const size_t group = shape_.group(), d = shape_.head_dim;
     for (size_t row = 0; row < tile.tokens * group; ++row) {
       const size_t token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
-      float* out = out_ + (token * shape_.n_heads + head) * d;
+      float* out = out_.data + token * out_.token_stride + head * out_.head_stride;
       const float inverse = total.sum[row] > 0.0f ? 1.0f / total.sum[row] : 0.0f;
       for (size_t c = 0; c < d; ++c) out[c] = total.out[row * d + c] * inverse;
     }
@@ -173,7 +173,7 @@ class Kernel {
   const float* q_scale_;
   const KVCache& cache_;
   const size_t layer_;
-  float* out_;
+  const AttentionOutput out_;
 };
 
 void check(const AttentionShape& shape, const KVCache& cache) {
@@ -202,7 +202,7 @@ void AttentionWorkspace::prepare(int threads, size_t rows, size_t head_dim, size
 }
 
 void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
-               const KVCache& cache, size_t layer, float* out, AttentionWorkspace& workspace) {
+               const KVCache& cache, size_t layer, const AttentionOutput& out, AttentionWorkspace& workspace) {
   check(shape, cache);
   const Kernel kernel(shape, q, q_scale, cache, layer, out);
   const QueryTiling& tiles = kernel.tiles();

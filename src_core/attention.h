@@ -50,13 +50,19 @@ class AttentionWorkspace {
   AlignedBuffer parts_;
 };
 
+// Where the output of (token, query head) goes: data + token * token_stride + head * head_stride, in floats.
+struct AttentionOutput {
+  float* data;
+  size_t token_stride, head_stride;
+};
+
 // q    s8 [n_kv_heads][q_len][group][head_dim]: the query heads of one kv head lie side by side, so
 //      that they form one tile and K and V are read once for all of them
 // q_scale  f32 [n_kv_heads][q_len][group]
-// out  f32 [q_len][n_heads][head_dim]
+// out  f32, one vector of head_dim per (token, query head)
 // The cache holds mask.kv_len rows of `layer`. Results do not depend on the number of threads.
 // Throws InvalidArgument if the cache's layout is not the active table's; std::bad_alloc.
 void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
-               const KVCache& cache, size_t layer, float* out, AttentionWorkspace& workspace);
+               const KVCache& cache, size_t layer, const AttentionOutput& out, AttentionWorkspace& workspace);
 
 }  // namespace intattention

@@ -236,7 +236,8 @@ void Decoder::attend(size_t layer, size_t count, size_t position, const KVCache&
                              count,
                              Mask{position + count, position, /*causal=*/true},
                              scale};
-  attention(*pool_, shape, w.q.as<int8_t>(), w.q_scale.as<float>(), cache, layer, w.attn.as<float>(), w.attention);
+  const AttentionOutput out{w.attn.as<float>(), config_.num_attention_heads * config_.head_dim, config_.head_dim};
+  attention(*pool_, shape, w.q.as<int8_t>(), w.q_scale.as<float>(), cache, layer, out, w.attention);
 }
 
 void Decoder::quantize_rows(size_t count, const float* x, Activations& y) {

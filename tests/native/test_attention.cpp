@@ -61,7 +61,8 @@ class Attention : public KernelTest {
     std::vector<float> out(count * p.n_heads * p.head_dim);
     ThreadPool pool(threads, {});
     AttentionWorkspace workspace;
-    attention(pool, shape, q.data(), q_scale.data(), cache, 0, out.data(), workspace);
+    attention(pool, shape, q.data(), q_scale.data(), cache, 0, {out.data(), p.n_heads * p.head_dim, p.head_dim},
+              workspace);
     return out;
   }
 
