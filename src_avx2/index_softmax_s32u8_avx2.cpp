@@ -7,7 +7,7 @@
 // 37 cycles per row, 0.69 per key of a row of 256.
 //
 // sat16(u << e) is e saturating doublings (vpaddsw u,u): AVX2 has no saturating shift. e is 0 to 4 in practice, so the
-// loop exists once per e up to 3: a loop inside the loop cost a third of the time.
+// loop exists once per e up to 3, without a loop inside.
 // Only the first and the last 16 visible keys can need a mask; they are taken apart.
 //
 // Rejected: min(distance, 1024) before the table: an index above 31 saturates to a byte that both look-ups turn
