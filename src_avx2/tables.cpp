@@ -21,36 +21,32 @@ constexpr KernelTable kAvx2Table = {
 };
 
 // 32-byte vpdpbusd in the VEX encoding: Alder Lake and later, with or without AVX512.
-constexpr KernelTable kAvxVnniTable = {
-    "avxvnni",
-    kFeatureAvx2 | kFeatureF16c | kFeatureAvxVnni,
-    4,
-    gemm_s8s8s32_avxvnni,
-    index_softmax_s32u8_avx2,
-    gemm_u8s8s32_avxvnni,
-    gemm_w4a8_avxvnni,
-    gemm_w8a8_avxvnni,
-    quantize_f32s8_avx2,
-    rmsnorm_f32_avx2,
-    rope_f32_avx2,
-    swiglu_f32_avx2,
-};
+constexpr KernelTable avxvnni_table() {
+  KernelTable table = kAvx2Table;
+  table.name = "avxvnni";
+  table.required_features |= kFeatureAvxVnni;
+  table.gemm_s8s8s32 = gemm_s8s8s32_avxvnni;
+  table.gemm_u8s8s32 = gemm_u8s8s32_avxvnni;
+  table.gemm_w4a8 = gemm_w4a8_avxvnni;
+  table.gemm_w8a8 = gemm_w8a8_avxvnni;
+  return table;
+}
+constexpr KernelTable kAvxVnniTable = avxvnni_table();
 
 // 64-byte vpdpbusd: Ice Lake, Zen 4 and later. r8k8, so that one load is 8 rows x 8 k.
-constexpr KernelTable kAvx512VnniTable = {
-    "avx512vnni",
-    kFeatureAvx2 | kFeatureF16c | kFeatureAvx512Vnni,
-    8,
-    gemm_s8s8s32_avx512vnni,
-    index_softmax_s32u8_avx512vnni,
-    gemm_u8s8s32_avx512vnni,
-    gemm_w4a8_avx512vnni,
-    gemm_w8a8_avx512vnni,
-    quantize_f32s8_avx2,
-    rmsnorm_f32_avx2,
-    rope_f32_avx2,
-    swiglu_f32_avx2,
-};
+constexpr KernelTable avx512vnni_table() {
+  KernelTable table = kAvx2Table;
+  table.name = "avx512vnni";
+  table.required_features |= kFeatureAvx512Vnni;
+  table.attention_inner = 8;
+  table.gemm_s8s8s32 = gemm_s8s8s32_avx512vnni;
+  table.index_softmax_s32u8 = index_softmax_s32u8_avx512vnni;
+  table.gemm_u8s8s32 = gemm_u8s8s32_avx512vnni;
+  table.gemm_w4a8 = gemm_w4a8_avx512vnni;
+  table.gemm_w8a8 = gemm_w8a8_avx512vnni;
+  return table;
+}
+constexpr KernelTable kAvx512VnniTable = avx512vnni_table();
 
 }  // namespace
 
