@@ -63,6 +63,7 @@ def test_sampling_options_arrive(run: Run, tiny: LLM, tiny_path: Path) -> None:
 
 
 def test_chat_keeps_the_conversation(tiny_path: Path, tiny: LLM) -> None:
+    # These commands run outside the source tree, whose package has no compiled core beside it.
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "the"}]
     first = tiny.chat(messages, max_new_tokens=6)
     messages += [{"role": "assistant", "content": first}, {"role": "user", "content": "on"}]
@@ -73,6 +74,7 @@ def test_chat_keeps_the_conversation(tiny_path: Path, tiny: LLM) -> None:
         input=b"the\n\non\n",
         capture_output=True,
         check=True,
+        cwd=tiny_path.parent,
     )
     assert done.stdout.decode() == f"{first}\n{second}\n"
     assert done.stderr.decode().count("tok/s") == 4
@@ -248,8 +250,9 @@ def test_prompt_too_long(run: Run, tiny_path: Path) -> None:
 
 def test_debug_shows_the_traceback(tiny_path: Path) -> None:
     command = [sys.executable, "-m", "intattention", "info", "no-such-model"]
-    plain = subprocess.run(command, capture_output=True, check=False)
-    debug = subprocess.run([*command, "--debug"], capture_output=True, check=False)
+    plain = subprocess.run(command, capture_output=True, check=False, cwd=tiny_path.parent)
+    command.append("--debug")
+    debug = subprocess.run(command, capture_output=True, check=False, cwd=tiny_path.parent)
     assert (plain.returncode, debug.returncode) == (1, 1)
     assert b"Traceback" not in plain.stderr
     assert b"Traceback" in debug.stderr
@@ -257,7 +260,9 @@ def test_debug_shows_the_traceback(tiny_path: Path) -> None:
 
 def test_closed_pipe_is_quiet(tiny_path: Path) -> None:
     command = [sys.executable, "-m", "intattention", "generate", "-m", tiny_path, "--raw", "the"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tiny_path.parent
+    )
     assert process.stdout is not None
     process.stdout.close()
     _, err = process.communicate(timeout=60)
