@@ -1,7 +1,6 @@
 #include "attention.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "attention_tile.h"
 #include "dispatch.h"
@@ -83,7 +82,7 @@ class Kernel {
 
   void store(const QueryTile& tile, const States& total) const {
     const size_t group = shape_.group(), d = shape_.head_dim;
-    for (size_t row = 0; row < tile.tokens * group; ++row) {
+    for (size_t row = 0; row < total.rows; ++row) {
       const size_t token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
       float* out = out_.data + token * out_.token_stride + head * out_.head_stride;
       const float inverse = total.sum[row] > 0.0f ? 1.0f / total.sum[row] : 0.0f;
@@ -102,7 +101,7 @@ class Kernel {
 
   void block(const QueryTile& tile, size_t index, Scratch& scratch, const States& state) const {
     // Both ends of the visible span grow with the token: the last token sees furthest.
-    const size_t start = index * kKeyBlock, rows = tile.tokens * shape_.group(), d = shape_.head_dim;
+    const size_t start = index * kKeyBlock, rows = state.rows, d = shape_.head_dim;
     const size_t keys = visible(tile.first_token + tile.tokens - 1, start).end;
     if (keys == 0 || visible(tile.first_token, start).begin == kKeyBlock) return;
     const KVBlock kv = cache_.block(layer_, tile.kv_head, index);

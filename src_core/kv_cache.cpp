@@ -9,10 +9,11 @@
 namespace intattention {
 namespace {
 
-// 8 channels of 4 keys (rows of v, ldv apart) -> 32 bytes, 4 keys of a channel side by side.
-void interleave_4(const int8_t* v, size_t ldv, int8_t* out) {
+// 8 channels of `Inner` keys (rows of v, ldv apart), the keys of a channel side by side.
+template <size_t Inner>
+void interleave(const int8_t* v, size_t ldv, int8_t* out) {
   for (size_t c = 0; c < kTileRows; ++c)
-    for (size_t key = 0; key < 4; ++key) out[c * 4 + key] = v[key * ldv + c];
+    for (size_t key = 0; key < Inner; ++key) out[c * Inner + key] = v[key * ldv + c];
 }
 
 // 8 channels of one key to every inner-th byte.
@@ -74,11 +75,12 @@ void KVCache::write(size_t layer, size_t head, size_t position, size_t count, co
       std::memcpy(k_tiles + b8_offset(k_layout, first + i, c), k + i * d + c, inner_);
   // V interleaves `inner` keys of a channel: whole groups at a time, single keys at the ends.
   for (size_t i = 0; i < count;) {
-    const bool whole = inner_ == 4 && (first + i) % 4 == 0 && i + 4 <= count;
+    const bool whole = (first + i) % inner_ == 0 && i + inner_ <= count;
+    const auto whole_group = inner_ == 4 ? interleave<4> : interleave<8>;
     int8_t* tile = v_tiles + b8_offset(v_layout, 0, first + i);
     for (size_t c = 0; c < d; c += kTileRows, tile += v_layout.tile_stride)
-      whole ? interleave_4(v + i * d + c, d, tile) : scatter_key(v + i * d + c, inner_, tile);
-    i += whole ? 4 : 1;
+      whole ? whole_group(v + i * d + c, d, tile) : scatter_key(v + i * d + c, inner_, tile);
+    i += whole ? inner_ : 1;
   }
 }
 
