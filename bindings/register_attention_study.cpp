@@ -94,15 +94,29 @@ py::array_t<float> quant_only(const py::array& q, const py::array& k, const py::
   return out;
 }
 
-struct Span {
-  size_t begin, end;
-};
-
-Span checked_span(const int32_t* begin, const int32_t* end, size_t row, size_t n) {
+KeySpan checked_span(const int32_t* begin, const int32_t* end, size_t row, size_t n) {
   const int64_t first = begin[row], last = end[row];
   if (first < 0 || first > last || last > static_cast<int64_t>(n))
     throw InvalidArgument(message("row ", row, ": keys ", first, " to ", last, ", expected 0 <= begin <= end <= ", n));
   return {static_cast<size_t>(first), static_cast<size_t>(last)};
+}
+
+// The limits of the two kernels (kernel_table.h).
+constexpr int32_t kMaxLogit = 1 << 29;
+constexpr int64_t kMaxPaperSpread = 1 << 25;
+
+void check_logit(int32_t logit, size_t row) {
+  if (logit <= -kMaxLogit || logit >= kMaxLogit)
+    throw InvalidArgument(
+        message("logit or running_max of row ", row, " is ", logit, ", expected within +-", kMaxLogit));
+}
+
+void check_spread(const int32_t* logits, const KeySpan& span, size_t row) {
+  if (span.empty()) return;
+  const auto ends = std::minmax_element(logits + span.begin, logits + span.end);
+  if (int64_t{*ends.second} - *ends.first > kMaxPaperSpread)
+    throw InvalidArgument(message("logits of row ", row, " run from ", *ends.first, " to ", *ends.second,
+                                  ", expected at most ", kMaxPaperSpread, " apart"));
 }
 
 const int32_t* rows_of(const py::array& x, const char* name, size_t m) {
@@ -123,7 +137,9 @@ py::tuple softmax_s32s8(const py::array& logits, const py::array& begin, const p
   py::array_t<int32_t> max = new_array<int32_t>({m}), sum = new_array<int32_t>({m});
   AlignedBuffer block(padded * sizeof(int32_t)), out(padded);
   for (size_t i = 0; i < m; ++i) {
-    const Span span = checked_span(first, last, i, n);
+    const KeySpan span = checked_span(first, last, i, n);
+    for (size_t l = span.begin; l < span.end; ++l) check_logit(a[i * n + l], i);
+    if (max_in[i] != kNoMax) check_logit(max_in[i], i);
     FloatSoftmaxRow row{static_cast<uint32_t>(span.begin), static_cast<uint32_t>(span.end), factor, max_in[i], 0};
     std::copy_n(a + i * n, n, block.as<int32_t>());
     active_table().softmax_s32s8(padded, block.as<int32_t>(), &row, out.as<int8_t>());
@@ -145,7 +161,8 @@ py::tuple paper_softmax_s32u8(const py::array& logits, const py::array& begin, c
   py::array_t<uint32_t> sum = new_array<uint32_t>({m});
   AlignedBuffer row(padded * sizeof(int32_t)), out(padded);
   for (size_t i = 0; i < m; ++i) {
-    const Span span = checked_span(first, last, i, n);
+    const KeySpan span = checked_span(first, last, i, n);
+    check_spread(a + i * n, span, i);
     std::copy_n(a + i * n, n, row.as<int32_t>());
     sum.mutable_data()[i] =
         active_table().paper_softmax_s32u8(padded, row.as<int32_t>(), span.begin, span.end, &index, out.data());

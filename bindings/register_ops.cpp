@@ -153,6 +153,18 @@ py::array_t<float> swiglu(const py::array& gate, const py::array& up) {
   return y;
 }
 
+py::array_t<float> accumulate(const py::array& sum, const py::array& out, float decay, float scale) {
+  const int32_t* s = checked<int32_t>(sum, "sum", 2);
+  const float* o = checked<float>(out, "out", 2);
+  const size_t m = dim(sum, 0), n = dim(sum, 1);
+  check_multiple("sum", n, 8);
+  check_shape(out, "out", {m, n});
+  py::array_t<float> y = new_array<float>({m, n});
+  std::copy_n(o, m * n, y.mutable_data());
+  active_table().accumulate_s32f32(m * n, decay, scale, s, y.mutable_data());
+  return y;
+}
+
 }  // namespace
 
 void register_ops(py::module_& m) {
@@ -174,6 +186,8 @@ void register_ops(py::module_& m) {
   m.def("quantize_f32s8", &quantize, py::arg("x").noconvert(), py::arg("group"));
   m.def("rmsnorm_f32", &rmsnorm, py::arg("x").noconvert(), py::arg("weight").noconvert(), py::arg("eps"));
   m.def("rope_f32", &rope, py::arg("x").noconvert(), py::arg("cos").noconvert(), py::arg("sin").noconvert());
+  m.def("accumulate_s32f32", &accumulate, py::arg("sum").noconvert(), py::arg("out").noconvert(), py::arg("decay"),
+        py::arg("scale"));
   m.def("swiglu_f32", &swiglu, py::arg("gate").noconvert(), py::arg("up").noconvert());
 }
 

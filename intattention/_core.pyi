@@ -82,6 +82,9 @@ def rope_f32(x: F32, cos: F32, sin: F32) -> F32:
     """x [rows, d], cos and sin [rows, d/2] -> rotated copy."""
 
 def swiglu_f32(gate: F32, up: F32) -> F32: ...
+def accumulate_s32f32(sum: S32, out: F32, decay: float, scale: float) -> F32:
+    """out [m, n] * decay + float32(sum [m, n]) * scale, a new array; n a multiple of 8."""
+
 def attention(
     q: F32,
     k: F32,

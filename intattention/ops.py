@@ -6,6 +6,7 @@ computed, to the bit, is in docs/numerics.md; ``intattention.use_isa`` chooses t
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,17 @@ from intattention.dtypes import F32, S8, S32, U8
 __all__ = [
     "PackedWeights",
     "ThreadPool",
+    "accumulate_s32f32",
     "attention",
     "gemm_s8s8s32",
     "gemm_u8s8s32",
     "index_softmax_s32u8",
     "linear",
+    "paper_softmax_s32u8",
     "quantize_f32s8",
     "rmsnorm_f32",
     "rope_f32",
+    "softmax_s32s8",
     "swiglu_f32",
 ]
 
@@ -99,6 +103,37 @@ def rope_f32(x: F32, cos: F32, sin: F32) -> F32:
 def swiglu_f32(gate: F32, up: F32) -> F32:
     """silu(gate) * up, float32 ``[m, n]`` each; n a multiple of 8. docs/numerics.md, section 6."""
     return _core.swiglu_f32(gate, up)
+
+
+def accumulate_s32f32(sum: S32, out: F32, decay: float, scale: float) -> F32:
+    """A key block's PV sums into the output (section 5): out * decay + float32(sum) * scale.
+
+    sum int32, out float32 ``[m, n]`` -> float32 ``[m, n]``, a new array; n a multiple of 8.
+    """
+    return _core.accumulate_s32f32(sum, out, decay, scale)
+
+
+def softmax_s32s8(
+    logits: S32, begin: S32, end: S32, factor: float, running_max: S32
+) -> tuple[S8, S32, S32]:
+    """The float softmax of ``quant_only`` for one key block (docs/numerics.md, section 8).
+
+    logits int32 ``[m, n]`` below 2^29; per row: begin, end, running_max int32 ``[m]`` (NO_MAXIMUM
+    before the first key); factor: nats per unit. Returns P int8 ``[m, n]``, the maximum int32
+    ``[m]``, and the sum of P int32 ``[m]``.
+    """
+    return _core.softmax_s32s8(logits, begin, end, factor, running_max)
+
+
+def paper_softmax_s32u8(
+    logits: S32, begin: S32, end: S32, c_int: int, rounding: Literal["nearest", "floor"]
+) -> tuple[U8, NDArray[np.uint32]]:
+    """The published IndexSoftmax of whole rows (docs/numerics.md, section 7).
+
+    logits int32 ``[m, n]``, at most 2^25 apart in a row; begin, end int32 ``[m]``. Returns P uint8
+    ``[m, n]`` and the sum of E uint32 ``[m]``.
+    """
+    return _core.paper_softmax_s32u8(logits, begin, end, c_int, rounding)
 
 
 def linear(x: F32, parts: Sequence[PackedWeights], pool: ThreadPool | None = None) -> F32:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from isa_fixture import isa  # noqa: F401
 from reference import paper
 
-from intattention import _core
+from intattention import _core, ops
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -243,3 +243,11 @@ def test_refuses() -> None:
         run_int8(*int8, (0.1, math.nan, 0.1), True, "floor")
     with pytest.raises(ValueError, match="float32"):
         run_int8(q, k, v, (0.1, 0.1, 0.1), True, "floor")
+
+
+def test_paper_softmax_refuses_logits_too_far_apart() -> None:
+    ends = np.zeros(1, np.int32), np.full(1, 2, np.int32)
+    with pytest.raises(ValueError, match="at most 33554432 apart"):
+        ops.paper_softmax_s32u8(np.array([[-1, 1 << 25]], np.int32), *ends, 310, "floor")
+    _, total = ops.paper_softmax_s32u8(np.array([[0, 1 << 25]], np.int32), *ends, 310, "floor")
+    assert total.tolist() == [255]

@@ -11,7 +11,7 @@ from reference import quant_only
 from reference.attention import float_attention
 from reference.index_softmax import NO_MAX
 
-from intattention import _core
+from intattention import _core, ops
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -195,3 +195,9 @@ def test_refuses() -> None:
         _core.softmax_s32s8(np.zeros((1, 4), np.int32), *span, 1.0, span[0])
     with pytest.raises(ValueError, match="factor is -1"):
         _core.softmax_s32s8(np.zeros((1, 5), np.int32), *span, -1.0, span[0])
+    far = np.array([[0, 1 << 29]], np.int32)
+    ends = np.zeros(1, np.int32), np.full(1, 2, np.int32)
+    with pytest.raises(ValueError, match="row 0 is 536870912"):
+        ops.softmax_s32s8(far, *ends, 1.0, np.zeros(1, np.int32))
+    with pytest.raises(ValueError, match="row 0 is 536870912"):
+        ops.softmax_s32s8(np.zeros((1, 2), np.int32), *ends, 1.0, far[0, 1:].copy())

@@ -5,7 +5,7 @@ import pytest
 from isa_fixture import isa  # noqa: F401
 from reference.float_kernels import exp_f32, rmsnorm, rope, rope_tables, swiglu
 
-from intattention import _core
+from intattention import _core, ops
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -77,6 +77,20 @@ def test_swiglu_dense_gate() -> None:
     gate = np.linspace(-90, 90, 1 << 20).astype(np.float32).reshape(64, -1)
     up = np.full_like(gate, 0.7)
     np.testing.assert_array_equal(_core.swiglu_f32(gate, up), swiglu(gate, up))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.37, 1.0])
+def test_accumulate(decay: float) -> None:
+    rng = np.random.default_rng(5)
+    total = rng.integers(-(2**31), 2**31, (3, 24)).astype(np.int32)
+    out, scale = normal(6, 3, 24), np.float32(0.0123)
+    expected = out * np.float32(decay) + total.astype(np.float32) * scale
+    y = ops.accumulate_s32f32(total, out, decay, float(scale))
+    np.testing.assert_array_equal(y, expected)
+    with pytest.raises(ValueError, match="12 is not a multiple of 8"):
+        ops.accumulate_s32f32(total[:, :12].copy(), out[:, :12].copy(), decay, 1.0)
+    with pytest.raises(ValueError, match="out"):
+        ops.accumulate_s32f32(total, out[:2].copy(), decay, 1.0)
 
 
 def test_refuses() -> None:
