@@ -97,7 +97,7 @@ struct Case {
 
 template <typename A, typename Gemm>
 Case gemm_case(const std::string& name, size_t m, size_t n, size_t k, const std::vector<A>& a,
-               Gemm KernelTable::* entry) {
+               Gemm KernelTable::*entry) {
   const auto b = random_ints<int8_t>(n * k, -127, 127);
   const auto prepare = [=](const KernelTable& table) -> std::function<void()> {
     const B8Layout layout{table.attention_inner, 8 * k};
@@ -120,17 +120,25 @@ Case gemm_case(const std::string& name, size_t m, size_t n, size_t k, const std:
 }
 
 // E' of m rows: `zero_share` of the 8 x 16 tiles are zero. The distance to the maximum in the others is uniform up to
-// 6.6 nats (flat) or crowds towards it (peaked, as real rows do: few keys near the maximum).
-std::vector<uint8_t> probabilities(size_t m, size_t k, double zero_share, bool peaked) {
+// 6.6 nats (flat), crowds towards it (peaked, as real rows do: few keys near the maximum), or is that of Gaussian
+// logits of deviation 2.
+enum class Logits { kFlat, kPeaked, kGaussian };
+
+double distance(Logits logits) {
+  static std::normal_distribution<double> gaussian(6.0, 2.0);
+  if (logits == Logits::kGaussian) return std::max(0.0, gaussian(rng));
+  const double u = static_cast<double>(rng() % 1000) * 1e-3;
+  return 6.6 * (logits == Logits::kPeaked ? std::pow(u, 0.2) : u);
+}
+
+std::vector<uint8_t> probabilities(size_t m, size_t k, double zero_share, Logits logits) {
   std::vector<uint8_t> e(m * k);
   for (size_t i0 = 0; i0 < m; i0 += 8)
     for (size_t k0 = 0; k0 < k; k0 += 16) {
       if (static_cast<double>(rng() % 1000) < zero_share * 1000) continue;
       for (size_t i = i0; i < std::min(i0 + 8, m); ++i)
-        for (size_t kk = k0; kk < k0 + 16; ++kk) {
-          const double u = static_cast<double>(rng() % 1000) * 1e-3;
-          e[i * k + kk] = static_cast<uint8_t>(255.0 * std::exp(-6.6 * (peaked ? std::pow(u, 0.2) : u)));
-        }
+        for (size_t kk = k0; kk < k0 + 16; ++kk)
+          e[i * k + kk] = static_cast<uint8_t>(std::lround(255.0 * std::exp(-distance(logits))));
     }
   return e;
 }
@@ -214,13 +222,14 @@ std::vector<Case> all_cases() {
                                 random_ints<int8_t>(m * k, -127, 127), &KernelTable::gemm_s8s8s32));
   for (size_t n : {64, 128}) {
     const std::string name = "gemm_u8s8s32 m=32 n=" + std::to_string(n) + " k=256 ";
-    const auto add = [&](const char* kind, double zeros, bool peaked) {
+    const auto add = [&](const char* kind, double zeros, Logits logits) {
       cases.push_back(
-          gemm_case(name + kind, 32, n, 256, probabilities(32, 256, zeros, peaked), &KernelTable::gemm_u8s8s32));
+          gemm_case(name + kind, 32, n, 256, probabilities(32, 256, zeros, logits), &KernelTable::gemm_u8s8s32));
     };
-    add("flat", 0.0, false);
-    add("peaked", 0.0, true);
-    add("peaked, 60 % zero", 0.6, true);
+    add("flat", 0.0, Logits::kFlat);
+    add("gaussian", 0.0, Logits::kGaussian);
+    add("peaked", 0.0, Logits::kPeaked);
+    add("peaked, 60 % zero", 0.6, Logits::kPeaked);
   }
   cases.push_back(softmax_case());
   for (bool w8 : {false, true})
