@@ -33,6 +33,7 @@ I8MM_CPUS = ("neoverse-n2",)  # the others have no SMMLA
 DECODE_WIDTH = {"neoverse-n1": 4, "apple-m1": 8, "cortex-a55": 2, "neoverse-n2": 5}
 ITERATIONS = 200
 KEY_BLOCK = 256  # keys per block of the cache format
+FEATURES = "+dotprod,+i8mm,+fullfp16,+rdm"
 
 # MAC per cycle at the issue limit of SDOT. SMMLA's is twice that on neoverse-n2.
 SDOT_PEAK = {"neoverse-n1": 32, "apple-m1": 64, "cortex-a55": 16, "neoverse-n2": 32}
@@ -106,14 +107,17 @@ def disassemble(object_dir: Path, source: str) -> str:
     objdump = tool("llvm-objdump-19", "aarch64-linux-gnu-objdump")
     command = [objdump, "-d", "--no-show-raw-insn"]
     if objdump.startswith("llvm"):
-        command.append("--mattr=+dotprod,+i8mm,+fullfp16")
-    return subprocess.run([*command, objects[0]], check=True, capture_output=True, text=True).stdout
+        command.append(f"--mattr={FEATURES}")
+    text = subprocess.run([*command, objects[0]], check=True, capture_output=True, text=True).stdout
+    if "<unknown>" in text:
+        raise SystemExit(f"mca.py: {source}: {objdump} does not know an instruction; add to FEATURES")
+    return text
 
 
 def simulate(loop: Loop, cpu: str, iterations: int) -> int:
     """Cycles of so many iterations, with filling and draining the pipeline."""
     command = [tool("llvm-mca-19"), "-mtriple=aarch64-linux-gnu", f"-mcpu={cpu}"]
-    command += ["-mattr=+dotprod,+i8mm,+fullfp16", f"-iterations={iterations}"]
+    command += [f"-mattr={FEATURES}", f"-iterations={iterations}"]
     result = subprocess.run(command, input=loop.assembly(), capture_output=True, text=True)
     found = re.search(r"^Total Cycles:\s+(\d+)", result.stdout, re.MULTILINE)
     if result.returncode or not found:
