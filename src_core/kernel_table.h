@@ -73,7 +73,7 @@ constexpr int32_t kNoMax = -(1 << 30);
 // and sum += E; keys outside [begin, end) get E' = 0. probs[0..n) is written.
 //   n            keys in the buffers, a multiple of 16, <= kKeyBlock
 //   key_ratio    s16 [n], 0..32767; value_ratio u16 [n], 0..256
-//   scratch      s16 [n], for t
+//   scratch      s16 [n], the kernel's own between its passes
 using IndexSoftmaxS32U8 = void (*)(size_t n, const int32_t* logits, const int16_t* key_ratio,
                                    const uint16_t* value_ratio, IndexSoftmaxRow* row, int16_t* scratch, uint8_t* probs);
 

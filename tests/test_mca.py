@@ -23,6 +23,8 @@ def load(name: str) -> ModuleType:
 
 
 loops = load("loops")
+load("mca")  # row imports it
+row = load("row")
 
 # llvm-objdump -d --no-show-raw-insn: an outer loop (4 to 28) around a tile with 2 SDOT, a loop with
 # one, and a block behind the return that jumps back: its branch encloses both.
@@ -115,6 +117,24 @@ def test_assembly_branches_to_its_own_label() -> None:
 def test_a_missing_loop_is_an_error_that_names_it(text: str) -> None:
     with pytest.raises(loops.LoopNotFound, match=r"gemm_x: .* holds smmla or usmmla"):
         loops.find_loop(text, ("smmla", "usmmla"), "gemm_x")
+
+
+def test_a_vector_reread_from_the_stack_waits_for_its_store() -> None:
+    text = """
+0000000000000000 <f>:
+   0: str q1, [sp, #16]
+   4: b.ne 0x0
+   8: ldr q2, [sp, #16]
+   c: ret
+"""
+    lines = row.assembly(loops.parse(text)["f"]).split("\n")
+    assert [line.strip() for line in lines[1:-1]] == [
+        "fmov x30, d1",
+        "str q1, [sp, #16]",
+        "b row",
+        "ldr q2, [x30, #16]",
+        "b row",
+    ]
 
 
 def test_objects_that_were_not_built_are_named(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ I8MM_CPUS = ("neoverse-n2",)  # the others have no SMMLA
 DECODE_WIDTH = {"neoverse-n1": 4, "apple-m1": 8, "cortex-a55": 2, "neoverse-n2": 5}
 ITERATIONS = 200
 KEY_BLOCK = 256  # keys per block of the cache format
+FEATURES = "+dotprod,+i8mm,+fullfp16,+rdm"
 
 # MAC per cycle at the issue limit of SDOT. SMMLA's is twice that on neoverse-n2.
 SDOT_PEAK = {"neoverse-n1": 32, "apple-m1": 64, "cortex-a55": 16, "neoverse-n2": 32}
@@ -48,11 +49,13 @@ class Kernel:
     cpus: tuple[str, ...] = CPUS
 
 
+SHIFTED = "softmax pass 2, e > 0"
 PACK = "PV: scan and pack E'"
 KERNELS = (
     Kernel("QK", "gemm_s8s8s32_dotprod", ("sdot",), "MAC", 16),
     Kernel("softmax pass 1", "index_softmax_s32u8_dotprod", ("sqrshrn",), "logit", 4),
     Kernel("softmax pass 2", "index_softmax_s32u8_dotprod", ("tbl",), "logit", 16),
+    Kernel(SHIFTED, "index_softmax_s32u8_dotprod", ("sqshl",), "logit", 8),
     Kernel("PV", "gemm_u8s8s32_dotprod", ("sdot",), "MAC", 16),
     Kernel(PACK, "gemm_u8s8s32_dotprod", ("eor",), "logit", 16),
     Kernel("rescale O", "accumulate_s32f32_neon", ("scvtf",), "float", 4),
@@ -106,14 +109,19 @@ def disassemble(object_dir: Path, source: str) -> str:
     objdump = tool("llvm-objdump-19", "aarch64-linux-gnu-objdump")
     command = [objdump, "-d", "--no-show-raw-insn"]
     if objdump.startswith("llvm"):
-        command.append("--mattr=+dotprod,+i8mm,+fullfp16")
-    return subprocess.run([*command, objects[0]], check=True, capture_output=True, text=True).stdout
+        command.append(f"--mattr={FEATURES}")
+    text = subprocess.run([*command, objects[0]], check=True, capture_output=True, text=True).stdout
+    if "<unknown>" in text:
+        raise SystemExit(
+            f"mca.py: {source}: {objdump} does not know an instruction; add to FEATURES"
+        )
+    return text
 
 
 def simulate(loop: Loop, cpu: str, iterations: int) -> int:
     """Cycles of so many iterations, with filling and draining the pipeline."""
     command = [tool("llvm-mca-19"), "-mtriple=aarch64-linux-gnu", f"-mcpu={cpu}"]
-    command += ["-mattr=+dotprod,+i8mm,+fullfp16", f"-iterations={iterations}"]
+    command += [f"-mattr={FEATURES}", f"-iterations={iterations}"]
     result = subprocess.run(command, input=loop.assembly(), capture_output=True, text=True)
     found = re.search(r"^Total Cycles:\s+(\d+)", result.stdout, re.MULTILINE)
     if result.returncode or not found:
@@ -138,8 +146,12 @@ def figures(object_dir: Path) -> tuple[list[Figure], list[str]]:
     return done, missing
 
 
-def attention_estimate(by_label: dict[str, Figure], head_dim: int) -> dict[str, float]:
+def attention_estimate(
+    by_label: dict[str, Figure], head_dim: int, shifted: bool
+) -> dict[str, float]:
     """Cycles per logit (one query row, one key) of a full prefill tile, nothing masked or zero.
+
+    shifted: every row has e > 0 (docs/numerics.md section 3); otherwise none has.
 
     Beside the inner loops, and pessimistic (nothing overlaps):
     - zeroing and storing each s32 tile, 0.5 and 1 cycle per register of 4
@@ -151,7 +163,8 @@ def attention_estimate(by_label: dict[str, Figure], head_dim: int) -> dict[str, 
     tile_edge = 1.5 / 4
     column_sums = (4.5 / 4 + 0.5) / 1024
     qk = by_label["QK"].cycles_per_unit * head_dim + tile_edge
-    softmax = sum(by_label[f"softmax pass {i}"].row_cycles_per_logit for i in (1, 2))
+    passes = ("softmax pass 1", SHIFTED if shifted else "softmax pass 2")
+    softmax = sum(by_label[label].row_cycles_per_logit for label in passes)
     pv = (by_label["PV"].cycles_per_unit + column_sums + tile_edge / KEY_BLOCK) * head_dim
     pv += by_label[PACK].cycles_per_unit
     rescale = by_label["rescale O"].cycles_per_unit * head_dim / KEY_BLOCK
@@ -159,6 +172,7 @@ def attention_estimate(by_label: dict[str, Figure], head_dim: int) -> dict[str, 
     ideal = 2 * head_dim / SDOT_PEAK[by_label["QK"].cpu]
     return {
         "head_dim": head_dim,
+        "shifted": shifted,
         "qk": qk,
         "softmax": softmax,
         "pv": pv,
@@ -189,11 +203,13 @@ def print_loops(cpu: str, rows: list[Figure]) -> None:
 
 def print_attention(cpu: str, estimates: list[dict[str, float]]) -> None:
     print(f"\n{cpu}: whole attention, cycles per logit (nothing masked, nothing zero)\n")
-    print("| d | QK | softmax | PV | rescale O | total | of SDOT peak | softmax share |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| d | e | QK | softmax | PV | rescale O | total | of SDOT peak | softmax share |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for e in estimates:
+        shift = "> 0" if e["shifted"] else "0"
         print(
-            f"| {e['head_dim']:.0f} | {e['qk']:.2f} | {e['softmax']:.2f} | {e['pv']:.2f} "
+            f"| {e['head_dim']:.0f} | {shift} "
+            f"| {e['qk']:.2f} | {e['softmax']:.2f} | {e['pv']:.2f} "
             f"| {e['rescale']:.2f} | {e['total']:.2f} | {e['sdot_peak_fraction']:.0%} "
             f"| {e['softmax_share']:.0%} |"
         )
@@ -212,9 +228,13 @@ def main() -> int:
         rows = [figure for figure in done if figure.cpu == cpu]
         by_label = {row.kernel.label: row for row in rows}
         print_loops(cpu, rows)
-        needed = {"QK", "PV", PACK, "softmax pass 1", "softmax pass 2", "rescale O"}
+        needed = {"QK", "PV", PACK, "softmax pass 1", "softmax pass 2", SHIFTED, "rescale O"}
         if needed <= by_label.keys():
-            estimates = [attention_estimate(by_label, d) for d in (64, 128)]
+            estimates = [
+                attention_estimate(by_label, d, shifted)
+                for d in (64, 128)
+                for shifted in (False, True)
+            ]
             print_attention(cpu, estimates)
             report["attention"][cpu] = estimates
         for row in rows:
