@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from conditions import commit, cpu_name
+from limits import peak_gmacs
 from numpy.typing import NDArray
 
 import intattention
@@ -111,18 +112,6 @@ def relative_error(out: F32, q: F32, k: F32, v: F32, causal: bool) -> float:
         difference += np.abs(out[h, rows] - exact).sum()
         total += np.abs(exact).sum()
     return difference / total
-
-
-def peak_gmacs(pool: _core.ThreadPool) -> float:
-    rng = np.random.default_rng(0)
-    q = rng.standard_normal((8 * pool.threads, 512, 128), np.float32)
-    k = np.ascontiguousarray(q[:, :256])
-    best = 0.0
-    for _ in range(5):
-        stages = _core.attention_stages(q, k, k, False, 0.1, pool)
-        macs = q.shape[0] * 512 * 256 * 128
-        best = max(best, macs * pool.threads / stages["qk"] / 1e9)
-    return best
 
 
 def measure(args: argparse.Namespace, pool: _core.ThreadPool) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What a figure was measured on."""
 
 import platform
+import resource
 import subprocess
 from pathlib import Path
 
@@ -16,3 +17,9 @@ def commit() -> str:
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return result.stdout.strip() or "unknown"
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now; 0 where /proc is absent."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else 0

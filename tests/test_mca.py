@@ -87,6 +87,10 @@ def test_the_main_tile_is_the_loop_with_most_markers() -> None:
     assert loop.straight
 
 
+def test_the_single_row_tile_is_the_loop_with_fewest_markers() -> None:
+    assert loops.find_loop(LLVM, ("sdot",), "gemm", fewest=True).count("sdot") == 1
+
+
 def test_a_straight_loop_is_preferred_to_a_region_closed_from_behind() -> None:
     text = """
 0000000000000000 <f>:

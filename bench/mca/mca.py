@@ -47,6 +47,7 @@ class Kernel:
     unit: str
     units_per_marker: int
     cpus: tuple[str, ...] = CPUS
+    one_row: bool = False  # the loop of the smallest tile
 
 
 SHIFTED = "softmax pass 2, e > 0"
@@ -62,7 +63,11 @@ KERNELS = (
     Kernel("QK, i8mm", "gemm_s8s8s32_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS),
     Kernel("PV, i8mm", "gemm_u8s8s32_i8mm", ("usmmla",), "MAC", 32, I8MM_CPUS),
     Kernel("w4a8", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16),
+    Kernel("w4a8, m = 1", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16, one_row=True),
     Kernel("w8a8", "gemm_w8a8_dotprod", ("sdot",), "MAC", 16),
+    Kernel("w8a8, m = 1", "gemm_w8a8_dotprod", ("sdot",), "MAC", 16, one_row=True),
+    Kernel("w4a8, i8mm", "gemm_w4a8_i8mm", ("usdot",), "MAC", 16, I8MM_CPUS),
+    Kernel("w4a8, i8mm, m = 1", "gemm_w4a8_i8mm", ("usdot",), "MAC", 16, I8MM_CPUS, one_row=True),
 )
 
 
@@ -133,7 +138,8 @@ def figures(object_dir: Path) -> tuple[list[Figure], list[str]]:
     done, missing = [], []
     for kernel in KERNELS:
         try:
-            loop = find_loop(disassemble(object_dir, kernel.source), kernel.markers, kernel.source)
+            code = disassemble(object_dir, kernel.source)
+            loop = find_loop(code, kernel.markers, kernel.source, fewest=kernel.one_row)
         except LoopNotFound as error:
             missing.append(f"{kernel.label}: {error}")
             continue
