@@ -97,7 +97,7 @@ class LLM:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of packed weights and cache held now."""
+        """Bytes of packed weights (mapped ones too) and cache held now."""
         return self._decoder.nbytes + self._session.nbytes
 
     @property
