@@ -41,6 +41,33 @@ SharedWeights make_weights(const std::string& format_name, const py::array& q, c
   return std::make_shared<PackedWeights>(pack_weights(logical));
 }
 
+// Holds the exporter's buffer, so that e.g. a memory map cannot be closed beneath the weights.
+SharedBytes borrow(const py::buffer& data) {
+  auto* info = new py::buffer_info(data.request());
+  const std::shared_ptr<const py::buffer_info> owner(info, [](const py::buffer_info* held) {
+    const py::gil_scoped_acquire gil;
+    delete held;
+  });
+  if (info->ndim != 1 || info->itemsize != 1 || (info->size > 1 && info->strides[0] != 1))
+    throw InvalidArgument(message("data: expected contiguous bytes with 1 dimension, got ", info->ndim,
+                                  " dimensions of ", info->itemsize, "-byte items"));
+  return {static_cast<const uint8_t*>(info->ptr), static_cast<size_t>(info->size), owner};
+}
+
+SharedWeights weights_from_packed(const std::string& format, size_t out_features, size_t in_features,
+                                  const py::buffer& data) {
+  return std::make_shared<PackedWeights>(
+      borrow_packed_weights(weight_format_from_name(format.c_str()), out_features, in_features, borrow(data)));
+}
+
+size_t packed_bytes(const std::string& format, size_t out_features, size_t in_features) {
+  return packed_weights_bytes(weight_format_from_name(format.c_str()), out_features, in_features);
+}
+
+py::buffer_info buffer_of(const PackedWeights& weights) {
+  return py::buffer_info(weights.data.data(), static_cast<py::ssize_t>(weights.data.size()));  // const: read-only
+}
+
 py::array_t<float> dequantize_rows(const PackedWeights& weights, const py::array& rows) {
   const int32_t* index = checked<int32_t>(rows, "rows", 1);
   const size_t count = dim(rows, 0);
@@ -72,9 +99,14 @@ py::array_t<float> linear(const py::array& x, const std::vector<SharedWeights>& 
 }  // namespace
 
 void register_linear(py::module_& m) {
-  py::class_<PackedWeights, SharedWeights>(m, "PackedWeights")
+  m.attr("WEIGHT_LAYOUT") = kWeightLayout;
+  py::class_<PackedWeights, SharedWeights>(m, "PackedWeights", py::buffer_protocol())
       .def(py::init(&make_weights), py::arg("format"), py::arg("q").noconvert(), py::arg("scale").noconvert(),
            py::arg("min").noconvert() = py::none())
+      .def_static("from_packed", &weights_from_packed, py::arg("format"), py::arg("out_features"),
+                  py::arg("in_features"), py::arg("data"))
+      .def_static("packed_bytes", &packed_bytes, py::arg("format"), py::arg("out_features"), py::arg("in_features"))
+      .def_buffer(&buffer_of)
       .def_property_readonly("format", [](const PackedWeights& w) { return weight_format_name(w.format); })
       .def_property_readonly("shape",
                              [](const PackedWeights& w) { return py::make_tuple(w.out_features, w.in_features); })

@@ -181,6 +181,8 @@ def paper_softmax_s32u8(
 
 # linear ---------------------------------------------------------------------------------------
 WeightFormat = Literal["w4g32", "w4g32a", "w8g32"]
+WEIGHT_LAYOUT: str
+"""Names how packed weights lie in memory; see src_core/packing.h."""
 
 class PackedWeights:
     def __init__(
@@ -192,6 +194,20 @@ class PackedWeights:
     ) -> None:
         """q: w4 uint8 [n, k/32, 16] (byte j = element j low nibble, j + 16 high), w8 int8 [n, k];
         scale, min [n, k/32]. Scales and minimums must be finite."""
+    @staticmethod
+    def from_packed(
+        format: WeightFormat, out_features: int, in_features: int, data: bytes | memoryview
+    ) -> PackedWeights:
+        """Weights that lie in ``data`` (any contiguous buffer of bytes) as WEIGHT_LAYOUT.
+
+        Nothing is copied: the buffer stays exported as long as the weights live. ValueError unless
+        it begins at a multiple of 64 and has ``packed_bytes`` bytes. Scales are not checked.
+        """
+    @staticmethod
+    def packed_bytes(format: WeightFormat, out_features: int, in_features: int) -> int:
+        """Size of the packed matrix. ValueError if there is no such shape."""
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The packed bytes, read-only: ``memoryview(weights)``."""
     @property
     def format(self) -> WeightFormat: ...
     @property

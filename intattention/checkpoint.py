@@ -75,15 +75,20 @@ class Checkpoint(Protocol):
     @property
     def path(self) -> Path: ...
     @property
+    def format(self) -> str:
+        """The file format and its version, e.g. "GGUF 3"."""
+
+    @property
     def metadata(self) -> Mapping[str, MetadataValue]: ...
     @property
     def tensors(self) -> Mapping[str, TensorInfo]: ...
 
-    def matrix(self, name: str, float_format: FloatFormat) -> LogicalTensor:
-        """A matrix; ``float_format`` is what F32, F16 and BF16 are quantised to.
+    def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
+        """A matrix for the kernels; ``float_format`` is what F32, F16 and BF16 are quantised to.
 
+        ``rotary_heads``: the rows of so many heads come in Hugging Face order (q and k).
         UnsupportedModelError if its type has no logical format, ModelFileError if it is damaged.
         """
 
     def vector(self, name: str) -> F32:
-        """A float vector ``[n]`` as float32."""
+        """A float vector ``[n]`` as float32; ModelFileError unless it is finite."""

@@ -1,20 +1,20 @@
-"""The command line: generate, chat, info, doctor."""
+"""The command line: generate, chat, pack, info, doctor."""
 
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import intattention
 from intattention import LLM, machine, reports
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.model_registry import find_model
-from intattention.models import Progress as LoadProgress
+from intattention.pack import pack_model
+from intattention.progress import progress_bar
 from intattention.sampling import SamplingParams
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
@@ -30,7 +30,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf file or a model name.")]
+Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf or .iatt file or a model name.")]
+ModelArgument = Annotated[str, typer.Argument(help="A .gguf or .iatt file or a model name.")]
 Threads = Annotated[
     int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
 ]
@@ -186,12 +187,27 @@ def chat(
 
 
 @app.command()
+def pack(
+    model: ModelArgument,
+    target: Annotated[Path, typer.Argument(metavar="OUT.iatt", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Write MODEL as the kernels read it: such a file starts at once and is mapped, not loaded."""
+    with progress_bar("packing") as progress:
+        pack_model(find_model(model), target, force, progress)
+
+
+@app.command()
 def info(
-    model: Annotated[str, typer.Argument(help="A .gguf file or a model name.")],
+    model: ModelArgument,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all tensors of an .iatt file and check them.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Show what a model file holds and whether it can run, without loading its weights."""
-    _write_report(reports.model_report(find_model(model)))
+    _write_report(reports.model_report(find_model(model), verify))
 
 
 @app.command()
@@ -226,21 +242,8 @@ def _load(model: str, threads: int, cpus: str, isa: str, ctx: int) -> LLM:
         pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)
-    with _progress_bar() as progress:
+    with progress_bar("loading") as progress:
         return LLM.load(model, threads, pinned, ctx or None, progress)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[LoadProgress | None]:
-    """A bar on stderr if that is a terminal, else nothing."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (TextColumn("loading"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda done, total, name: bar.update(task, completed=done, total=total)
 
 
 def _messages(system: str, *user: str) -> list[dict[str, str]]:

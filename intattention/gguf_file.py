@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
+from numpy.typing import NDArray
 
-from intattention._core import GROUP
+from intattention._core import GROUP, PackedWeights
 from intattention.checkpoint import FloatFormat, LogicalTensor, MetadataValue, TensorInfo
 from intattention.dtypes import F16, F32, U8
 from intattention.errors import ModelFileError, UnsupportedModelError
@@ -27,7 +28,7 @@ class GGUFFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         header = read_header(path)
-        self.version = header.version
+        self._version = header.version
         self._metadata = header.metadata
         self._records = header.tensors
         self._tensors = {
@@ -41,6 +42,11 @@ class GGUFFile:
         return self._path
 
     @property
+    def format(self) -> str:
+        """See ``Checkpoint.format``."""
+        return f"GGUF {self._version}"
+
+    @property
     def metadata(self) -> Mapping[str, MetadataValue]:
         """Key -> value, in the file's order."""
         return self._metadata
@@ -50,8 +56,19 @@ class GGUFFile:
         """Name -> tensor, in the file's order."""
         return self._tensors
 
+    def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
+        """See ``Checkpoint.packed``."""
+        tensor = self.matrix(name, float_format)
+        if rotary_heads:
+            rows = unpermuted_rows(rotary_heads, tensor.shape[0] // rotary_heads)
+            tensor = tensor.take_rows(rows)
+        return tensor.pack()
+
     def matrix(self, name: str, float_format: FloatFormat) -> LogicalTensor:
-        """See ``Checkpoint.matrix``; Q4_0, Q4_1 and Q8_0 keep their bits."""
+        """The matrix before packing; Q4_0, Q4_1 and Q8_0 keep their bits.
+
+        Errors as in ``Checkpoint.packed``.
+        """
         record = self._record(name, 2)
         if record.type in FLOAT_TYPES:
             tensor = self._quantized(record, float_format)
@@ -125,6 +142,17 @@ class GGUFFile:
             f"{self._path}: tensor {record.name} has the type {record.type.name}; supported here: "
             + ", ".join(type_.name for type_ in types)
         )
+
+
+def unpermuted_rows(heads: int, head_dim: int) -> NDArray[np.intp]:
+    """Where each Hugging Face row of q or k lies in the GGUF matrix, [heads * head_dim].
+
+    llama.cpp's converter interleaves the two halves of each head, so that rotary pairs are
+    neighbours: GGUF row (h, i, p) is Hugging Face row (h, p, i), p = 0 or 1, i < head_dim / 2.
+    """
+    rows = np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2)
+    order: NDArray[np.intp] = rows.swapaxes(1, 2).reshape(-1)
+    return order
 
 
 def _field(blocks: Blocks, start: int, stop: int) -> U8:

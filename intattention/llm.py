@@ -10,7 +10,7 @@ from intattention import models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
 from intattention.chat_template import Message
 from intattention.errors import ModelFileError, UnsupportedModelError
-from intattention.gguf_file import GGUFFile
+from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
 from intattention.sampling import Sampler, SamplingParams
 from intattention.session import Clock, Session
@@ -62,7 +62,7 @@ class LLM:
         ctx: int | None = None,
         progress: models.Progress | None = None,
     ) -> LLM:
-        """Loads a .gguf file, or a model that is installed under a name.
+        """Loads a .gguf or .iatt file, or a model that is installed under a name.
 
         ``threads`` 0: one per CPU of ``cpus``, or per performance core. ``cpus``: pin to these.
         ``ctx``: tokens the cache may hold, at most (and by default) the model's own limit; memory
@@ -72,7 +72,7 @@ class LLM:
         UnsupportedModelError: an architecture, tensor type or tokenizer that is not built in.
         ValueError: ``ctx``, ``threads`` or ``cpus`` out of range.
         """
-        checkpoint = GGUFFile(find_model(path_or_name))
+        checkpoint = open_model_file(find_model(path_or_name))
         architecture = models.find(checkpoint)
         config = architecture.read_config(checkpoint)
         context = _checked_context(ctx, config.max_position_embeddings)
@@ -97,7 +97,7 @@ class LLM:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of packed weights and cache held now."""
+        """Bytes of packed weights (mapped ones too) and cache held now."""
         return self._decoder.nbytes + self._session.nbytes
 
     @property

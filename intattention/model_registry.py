@@ -42,7 +42,7 @@ def find_model(path_or_name: str | Path) -> Path:
     if model is not None:
         return _installed_file(str(path_or_name).lower(), model)
     if path.is_dir():
-        raise ModelNotFoundError(f"{path} is a directory, expected a .gguf file")
+        raise ModelNotFoundError(f"{path} is a directory, expected a .gguf or .iatt file")
     raise ModelNotFoundError(
         f"no file and no model name: {str(path_or_name)!r}; known names: {', '.join(_known())}"
     )

@@ -9,35 +9,47 @@ from pathlib import Path
 
 import intattention
 from intattention import _core, machine, models
+from intattention.checkpoint import Checkpoint
 from intattention.errors import IntAttentionError
-from intattention.gguf_file import GGUFFile
+from intattention.iatt_file import IattFile
+from intattention.model_file import open_model_file
 from intattention.tokenizer import TextTokenizer
 
 Line = tuple[str, str]
 
 
-def model_report(path: Path) -> Iterator[Line]:
+def model_report(path: Path, verify: bool = False) -> Iterator[Line]:
     """What a file holds and whether it can run; reads the header, not the weights.
 
-    ModelFileError if the header is damaged.
+    ``verify`` reads them too and compares their checksums. ModelFileError if the header, or with
+    ``verify`` a tensor, is damaged.
     """
-    checkpoint = GGUFFile(path)
+    checkpoint = open_model_file(path)
     tensors = checkpoint.tensors.values()
     types = Counter(tensor.type for tensor in tensors)
-    yield "file", f"{path}, {machine.format_bytes(path.stat().st_size)}, GGUF {checkpoint.version}"
+    yield "file", f"{path}, {machine.format_bytes(path.stat().st_size)}, {checkpoint.format}"
     yield "architecture", str(checkpoint.metadata.get("general.architecture", "missing"))
     for key in ("name", "license"):
         if f"general.{key}" in checkpoint.metadata:
             yield key, str(checkpoint.metadata[f"general.{key}"])
     yield "parameters", f"{sum(prod(tensor.shape) for tensor in tensors) / 1e6:.1f} million"
     yield "tensors", ", ".join(f"{count} {name}" for name, count in types.most_common())
+    if verify:
+        yield "checksums", _verified(checkpoint)
     try:
         yield from _model_details(checkpoint)
     except IntAttentionError as error:
         yield "supported", f"no: {error}"
 
 
-def _model_details(checkpoint: GGUFFile) -> Iterator[Line]:
+def _verified(checkpoint: Checkpoint) -> str:
+    if not isinstance(checkpoint, IattFile):
+        return "none in this format"
+    checkpoint.verify()
+    return "all good"
+
+
+def _model_details(checkpoint: Checkpoint) -> Iterator[Line]:
     config = models.find(checkpoint).read_config(checkpoint)
     yield "layers", f"{config.num_hidden_layers} of width {config.hidden_size}"
     yield (

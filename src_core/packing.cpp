@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "error.h"
 
@@ -9,6 +10,7 @@ namespace intattention {
 namespace {
 
 constexpr size_t kScaleBytes = kTileRows * sizeof(uint16_t);
+constexpr size_t kMaxDim = size_t{1} << 31;  // keeps every product of sizes within 64 bits
 constexpr size_t kNibbleBytes = kTileRows * kGroup / 2;
 static_assert(kScaleBytes + kNibbleBytes == 144 && kScaleBytes + kTileRows * kGroup == 272,
               "the layout drawn in packing.h");
@@ -88,21 +90,38 @@ void pack_b8(size_t n, size_t k, const int8_t* b, size_t ldb, const B8Layout& la
 
 size_t pack_b8_bytes(size_t n, const B8Layout& layout) { return (n + kTileRows - 1) / kTileRows * layout.tile_stride; }
 
+size_t packed_weights_bytes(WeightFormat format, size_t out_features, size_t in_features) {
+  const bool in_range = out_features >= 1 && out_features <= kMaxDim && in_features >= 1 && in_features <= kMaxDim;
+  if (!in_range || in_features % kGroup != 0)
+    throw InvalidArgument(message("weights: shape (", out_features, ", ", in_features, "): expected 1 to ", kMaxDim,
+                                  " each, and in_features a multiple of ", kGroup));
+  const size_t tiles = (out_features + kTileRows - 1) / kTileRows;
+  return tiles * (in_features / kGroup) * packed_group_bytes(format);
+}
+
+PackedWeights borrow_packed_weights(WeightFormat format, size_t out_features, size_t in_features, SharedBytes data) {
+  const size_t expected = packed_weights_bytes(format, out_features, in_features);
+  if (data.size() != expected)
+    throw InvalidArgument(message("packed weights: ", data.size(), " bytes, ", weight_format_name(format), " (",
+                                  out_features, ", ", in_features, ") has ", expected));
+  const size_t misplaced = reinterpret_cast<uintptr_t>(data.data()) % AlignedBuffer::kAlignment;
+  if (misplaced != 0)
+    throw InvalidArgument(message("packed weights: the address lies ", misplaced, " bytes behind a multiple of ",
+                                  AlignedBuffer::kAlignment));
+  return PackedWeights{format, 4, out_features, in_features, std::move(data)};
+}
+
 PackedWeights pack_weights(const LogicalWeights& logical) {
   const size_t n = logical.out_features, k = logical.in_features;
-  if (n == 0 || k == 0 || k % kGroup != 0)
-    throw InvalidArgument(message("weights: shape (", n, ", ", k, "): in_features must be a multiple of ", kGroup));
+  AlignedBuffer buffer(packed_weights_bytes(logical.format, n, k));
   check_finite(logical);
-  PackedWeights packed{logical.format, 4, n, k, {}};
-  const size_t tiles = (n + kTileRows - 1) / kTileRows, groups = k / kGroup;
-  const size_t group_bytes = packed_group_bytes(logical.format);
-  packed.data = AlignedBuffer(tiles * groups * group_bytes);
+  const size_t groups = k / kGroup, group_bytes = packed_group_bytes(logical.format);
   const bool w8 = logical.format == WeightFormat::kW8G32, with_min = has_min(logical.format);
   const size_t source_bytes = w8 ? kGroup : kGroup / 2;
   for (size_t row = 0; row < n; ++row) {
     const size_t r = row % kTileRows;
     for (size_t g = 0; g < groups; ++g) {
-      uint8_t* group = packed.data.data() + (row / kTileRows * groups + g) * group_bytes;
+      uint8_t* group = buffer.data() + (row / kTileRows * groups + g) * group_bytes;
       const size_t source = row * groups + g;
       std::memcpy(group + r * 2, logical.scale + source, 2);
       if (with_min) std::memcpy(group + kScaleBytes + r * 2, logical.min + source, 2);
@@ -110,7 +129,7 @@ PackedWeights pack_weights(const LogicalWeights& logical) {
       (w8 ? pack_w8_group : pack_w4_group)(logical.q + source * source_bytes, r, quants);
     }
   }
-  return packed;
+  return PackedWeights{logical.format, 4, n, k, SharedBytes(std::move(buffer))};
 }
 
 void dequantize_packed_row(const PackedWeights& weights, size_t row, float* y) {

@@ -35,8 +35,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "aligned_buffer.h"
 #include "kernel_table.h"
+#include "shared_bytes.h"
 
 namespace intattention {
 
@@ -45,8 +45,14 @@ enum class WeightFormat : uint8_t { kW4G32, kW4G32A, kW8G32 };
 WeightFormat weight_format_from_name(const char* name);  // throws InvalidArgument
 const char* weight_format_name(WeightFormat format);
 
+// Names the weight layout drawn above in files; another drawing needs another name.
+constexpr const char* kWeightLayout = "r8k4p";
+
 // Bytes of one group of 32 k in a tile of 8 rows.
 size_t packed_group_bytes(WeightFormat format);
+
+// Bytes of a packed matrix. Throws InvalidArgument unless both are 1 .. 2^31 and in_features a multiple of 32.
+size_t packed_weights_bytes(WeightFormat format, size_t out_features, size_t in_features);
 
 struct B8Layout {
   uint32_t inner;      // 4 or 8
@@ -76,13 +82,17 @@ struct PackedWeights {
   WeightFormat format;
   uint32_t inner;  // always 4 for now; see LinearW4A8
   size_t out_features, in_features;
-  AlignedBuffer data;
+  SharedBytes data;
 
   size_t tile_bytes() const { return in_features / kGroup * packed_group_bytes(format); }
   const uint8_t* tile(size_t index) const { return data.data() + index * tile_bytes(); }
 };
 
 PackedWeights pack_weights(const LogicalWeights& logical);
+
+// Weights that lie packed in memory already; nothing is copied, and scales are not looked at. Throws
+// InvalidArgument unless `data` has the alignment and exactly the size that the kernels expect.
+PackedWeights borrow_packed_weights(WeightFormat format, size_t out_features, size_t in_features, SharedBytes data);
 
 // One row as float32: y[k] = d*q + mn (w4), d*q (w8). y holds in_features floats.
 void dequantize_packed_row(const PackedWeights& weights, size_t row, float* y);

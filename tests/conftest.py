@@ -9,6 +9,7 @@ import tiny_model
 from intattention import LLM
 from intattention.errors import ModelNotFoundError
 from intattention.model_registry import find_model
+from intattention.pack import pack_model
 
 SMOLLM2 = "smollm2-135m-instruct"
 
@@ -17,6 +18,14 @@ SMOLLM2 = "smollm2-135m-instruct"
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Q4_1 model with a Q8_0 embedding; read-only."""
     return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def packed_path(tiny_path: Path) -> Path:
+    """``tiny_path`` as .iatt; read-only."""
+    path = tiny_path.with_name("packed.iatt")
+    pack_model(tiny_path, path)
+    return path
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import intattention
-from intattention import LLM, cli, machine
+from intattention import LLM, cli
 
 WriteTiny = Callable[..., Path]
 
@@ -148,6 +148,20 @@ def test_info_reads_no_weights(run: Run, tiny_path: Path, tmp_path: Path) -> Non
         assert words in out
 
 
+def test_pack_and_what_reads_it(run: Run, tiny_path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "tiny.iatt"
+    assert run("pack", tiny_path, target) == (0, "", "")
+    _, expected, _ = run("generate", "-m", tiny_path, "-n", 8, "the one")
+    assert run("generate", "-m", target, "-n", 8, "the one")[:2] == (0, expected)
+    _, out, _ = run("info", target, "--verify")
+    for words in ("IATT 1", "14 w4g32a", "all good", "supported"):
+        assert words in out
+    assert "none in this format" in run("info", tiny_path, "--verify")[1]
+    status, _, err = run("pack", tiny_path, target)
+    assert (status, one_line_error(err)) == (1, True)
+    assert "exists; --force" in err
+
+
 def test_info_says_why_a_model_cannot_run(run: Run, write_tiny: WriteTiny) -> None:
     status, out, _ = run("info", write_tiny(architecture="mamba"))
     assert status == 0
@@ -178,7 +192,7 @@ def test_version(run: Run) -> None:
 def test_help_names_the_commands(run: Run) -> None:
     status, out, _ = run("--help")
     assert status == 0
-    assert all(command in out for command in ("generate", "chat", "info", "doctor"))
+    assert all(command in out for command in ("generate", "chat", "pack", "info", "doctor"))
 
 
 # errors ---------------------------------------------------------------------------------------
@@ -230,6 +244,11 @@ def test_model_errors_exit_with_1(run: Run, tiny_path: Path, write_tiny: WriteTi
     magic = tiny_path.with_name("magic.gguf")
     magic.write_bytes(b"PK\x03\x04" + bytes(100))
     cases.append((["generate", "-m", magic, "hi"], "not a GGUF file"))
+    magic.with_name("magic.iatt").write_bytes(magic.read_bytes())
+    cases.append((["chat", "-m", magic.with_name("magic.iatt")], "not an .iatt file"))
+    cases.append((["pack", "no-such-model", "x.iatt"], "no-such-model"))
+    cases.append((["pack", tiny_path, tiny_path.parent, "--force"], "is a directory"))
+    cases.append((["pack", tiny_path, "/no/such/folder/x.iatt"], "/no/such/folder"))
     cases.append((["generate", "-m", write_tiny(architecture="mamba"), "hi"], "mamba"))
     cases.append((["generate", "-m", "no-such-model", "hi"], "no-such-model"))
     cases.append((["chat", "-m", "no-such-model"], "no-such-model"))
@@ -268,17 +287,3 @@ def test_closed_pipe_is_quiet(tiny_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert b"Traceback" not in err
     assert b"Exception ignored" not in err
-
-
-# CPU lists --------------------------------------------------------------------------------------
-def test_cpu_lists() -> None:
-    assert machine.parse_cpus("4-7,0") == [4, 5, 6, 7, 0]
-    assert machine.parse_cpus(" 3 ") == [3]
-    assert machine.format_cpus([7, 0, 5, 4, 6]) == "0,4-7"
-    assert machine.format_cpus([]) == ""
-
-
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1,1", "0-5,3", "0-99999", "1,,2"])
-def test_bad_cpu_lists(text: str) -> None:
-    with pytest.raises(ValueError, match="CPU list"):
-        machine.parse_cpus(text)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from intattention import LLM
 from intattention.errors import ModelFileError, UnsupportedModelError
-from intattention.gguf_file import GGUFFile
-from intattention.models import llama
+from intattention.gguf_file import GGUFFile, unpermuted_rows
 from intattention.quantize import quantize, quantize_w4g32a, quantize_w8g32
 
 WriteTiny = Callable[..., Path]
@@ -80,7 +79,7 @@ def test_rows_of_q_and_k_are_unpermuted() -> None:
     hf = np.arange(heads * d * 2).reshape(heads * d, 2)
     # LlamaModel.permute in llama.cpp's convert_hf_to_gguf.py
     stored = hf.reshape(heads, 2, d // 2, 2).swapaxes(1, 2).reshape(hf.shape)
-    np.testing.assert_array_equal(stored[llama.unpermuted_rows(heads, d)], hf)
+    np.testing.assert_array_equal(stored[unpermuted_rows(heads, d)], hf)
 
 
 # quantise -------------------------------------------------------------------------------------

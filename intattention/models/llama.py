@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from intattention._core import Decoder, DecoderConfig, DecoderLayer, PackedWeights, ThreadPool
 from intattention.checkpoint import Checkpoint, FloatFormat
 from intattention.dtypes import F32
@@ -89,17 +86,6 @@ def _layer(weights: "_Weights", prefix: str, config: DecoderConfig) -> DecoderLa
     )
 
 
-def unpermuted_rows(heads: int, head_dim: int) -> NDArray[np.intp]:
-    """Where each Hugging Face row of q or k lies in the GGUF matrix, [heads * head_dim].
-
-    llama.cpp's converter interleaves the two halves of each head, so that rotary pairs are
-    neighbours: GGUF row (h, i, p) is Hugging Face row (h, p, i), p = 0 or 1, i < head_dim / 2.
-    """
-    rows = np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2)
-    order: NDArray[np.intp] = rows.swapaxes(1, 2).reshape(-1)
-    return order
-
-
 class _Weights:
     """Reads tensors, keeps count of them for the progress and for what is left over."""
 
@@ -111,20 +97,18 @@ class _Weights:
     ) -> None:
         self.checkpoint = checkpoint
         self.shapes = expected_shapes(config)
-        self.head_dim = config.head_dim
         self.progress = progress
         self.used: set[str] = set()
 
     def matrix(self, name: str, float_format: FloatFormat = "w4g32a") -> PackedWeights:
         self._check_shape(name)
-        packed = self.checkpoint.matrix(name, float_format).pack()
+        packed = self.checkpoint.packed(name, float_format)
         self._done(name)
         return packed
 
     def rotary_matrix(self, name: str, heads: int) -> PackedWeights:
         self._check_shape(name)
-        tensor = self.checkpoint.matrix(name, "w4g32a")
-        packed = tensor.take_rows(unpermuted_rows(heads, self.head_dim)).pack()
+        packed = self.checkpoint.packed(name, "w4g32a", heads)
         self._done(name)
         return packed
 

@@ -1,7 +1,10 @@
 // The packed layouts against the addressing formulas of packing.h.
 #include <cstring>
 
+#include "dispatch.h"
+#include "error.h"
 #include "kernel_test.h"
+#include "linear.h"
 #include "packing.h"
 #include "reference.h"
 
@@ -75,6 +78,37 @@ TEST(PackWeights, FollowsTheFormula) {
       }
     }
   }
+}
+
+TEST(BorrowPackedWeights, GivesTheSameOutputAndKeepsTheOwner) {
+  constexpr size_t kN = 20, kK = 64;
+  std::vector<uint8_t> q(kN * kK);
+  std::vector<uint16_t> scale(kN * kK / 32, 0x2c00);
+  for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<uint8_t>(i * 73 + i / 256);
+  const auto owned = std::make_shared<const PackedWeights>(
+      pack_weights({WeightFormat::kW8G32, kN, kK, q.data(), scale.data(), nullptr}));
+  const auto bytes = std::make_shared<AlignedBuffer>(owned->data.size());
+  std::memcpy(bytes->data(), owned->data.data(), owned->data.size());
+  const auto borrow = [&](size_t shift, size_t size) {
+    return borrow_packed_weights(WeightFormat::kW8G32, kN, kK, SharedBytes(bytes->data() + shift, size, bytes));
+  };
+  {
+    const auto borrowed = std::make_shared<const PackedWeights>(borrow(0, bytes->size()));
+    EXPECT_EQ(borrowed->data.data(), bytes->data());
+    EXPECT_EQ(bytes.use_count(), 2);
+    std::vector<float> x(kK), expected(kN), y(kN);
+    for (size_t k = 0; k < kK; ++k) x[k] = static_cast<float>(k % 7) - 2.5f;
+    Activations activations(1, kK);
+    ASSERT_TRUE(activations.quantize_row(active_table(), 0, x.data()));
+    ThreadPool pool(1, {});
+    LinearW4A8({owned}).forward(pool, 1, activations, 0, expected.data());
+    LinearW4A8({borrowed}).forward(pool, 1, activations, 0, y.data());
+    EXPECT_EQ(y, expected);
+  }
+  EXPECT_EQ(bytes.use_count(), 1);
+  EXPECT_THROW(borrow(0, bytes->size() - 1), InvalidArgument);
+  EXPECT_THROW(borrow(16, bytes->size()), InvalidArgument);
+  EXPECT_THROW(packed_weights_bytes(WeightFormat::kW8G32, size_t{1} << 40, 32), InvalidArgument);
 }
 
 TEST(F16, EveryFiniteValue) {

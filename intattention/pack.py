@@ -1,0 +1,137 @@
+"""Writes ``.iatt`` files: a load whose tensors are written down on the way."""
+
+import mmap
+import os
+import secrets
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from intattention import models
+from intattention._core import PackedWeights, ThreadPool
+from intattention.checkpoint import Checkpoint, FloatFormat, MetadataValue, TensorInfo
+from intattention.dtypes import F32
+from intattention.errors import ModelFileError
+from intattention.iatt_file import IattFile
+from intattention.iatt_header import (
+    PRELUDE_BYTES,
+    IattTensor,
+    aligned,
+    encode_header,
+    encode_prelude,
+)
+from intattention.model_file import open_model_file
+from intattention.tokenizer import TextTokenizer
+
+
+def pack_model(
+    source: Path, target: Path, force: bool = False, progress: models.Progress | None = None
+) -> None:
+    """Packs the model file ``source`` into ``target``, which appears whole and verified or not
+    at all. One tensor at a time is held in memory.
+
+    FileExistsError if there is a ``target`` and not ``force``; otherwise what ``LLM.load`` raises
+    for ``source``, and OSError.
+    """
+    if target.exists() and not force:
+        raise FileExistsError(f"{target} exists; --force replaces it")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a directory")
+    checkpoint = open_model_file(source)
+    architecture = models.find(checkpoint)
+    TextTokenizer(checkpoint)  # refuses before the work what could not be loaded after it
+    with _replaced(target) as (path, file):
+        recorder = _Recorder(checkpoint, file)
+        architecture.build(recorder, ThreadPool(1), progress)
+        recorder.finish()
+        IattFile(path).verify()
+
+
+@contextmanager
+def _replaced(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A temporary file beside ``target`` that takes its place, unless an exception passes."""
+    path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with path.open("x+b") as file:
+            yield path, file
+        path.replace(target)
+    except BaseException:  # Ctrl-C too leaves nothing behind
+        path.unlink(missing_ok=True)
+        raise
+
+
+class _Recorder:
+    """A checkpoint that passes another one on and writes what is read of it.
+
+    Matrices are handed out as pages of the file just written, so that they take no memory.
+    """
+
+    def __init__(self, source: Checkpoint, file: BinaryIO) -> None:
+        self._source = source
+        self._file = file
+        self._position = PRELUDE_BYTES
+        self._written: list[IattTensor] = []
+        file.write(bytes(PRELUDE_BYTES))
+
+    @property
+    def path(self) -> Path:
+        return self._source.path
+
+    @property
+    def format(self) -> str:
+        return self._source.format
+
+    @property
+    def metadata(self) -> Mapping[str, MetadataValue]:
+        return self._source.metadata
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        return self._source.tensors
+
+    def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
+        weights = self._source.packed(name, float_format, rotary_heads)
+        rows, columns = weights.shape
+        view = self._write(name, weights.format, weights.shape, rotary_heads, memoryview(weights))
+        return PackedWeights.from_packed(weights.format, rows, columns, view)
+
+    def vector(self, name: str) -> F32:
+        values = self._source.vector(name)
+        data = memoryview(np.ascontiguousarray(values, "<f4").tobytes())
+        self._write(name, "f32", values.shape, 0, data)
+        return values
+
+    def finish(self) -> None:
+        """Writes the header and makes the file durable. ModelFileError: metadata with NaN."""
+        try:
+            header = encode_header(self.metadata, self._written)
+        except ValueError as error:
+            raise ModelFileError(f"{self.path}: the metadata: {error}") from error
+        self._file.write(header)
+        self._file.seek(0)
+        self._file.write(encode_prelude(self._position, header))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _write(
+        self, name: str, format: str, shape: tuple[int, ...], rotary_heads: int, data: memoryview
+    ) -> memoryview:
+        """Appends a tensor; returns its bytes in the file."""
+        start, end = self._position, aligned(self._position + data.nbytes)
+        self._file.write(data)
+        self._file.write(bytes(end - start - data.nbytes))
+        self._file.flush()
+        crc32 = zlib.crc32(data)
+        self._written.append(
+            IattTensor(name, format, shape, rotary_heads, start, data.nbytes, crc32)
+        )
+        self._position = end
+        skip = start % mmap.ALLOCATIONGRANULARITY
+        pages = mmap.mmap(
+            self._file.fileno(), skip + data.nbytes, access=mmap.ACCESS_READ, offset=start - skip
+        )
+        return memoryview(pages)[skip:]
