@@ -28,7 +28,7 @@ def replacement(softmax: Any) -> Any:
     """A transformers attention function that calls this library; one sequence, causal."""
 
     def forward(
-        module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **rest: Any
+        _: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *__: Any, **rest: Any
     ) -> tuple[torch.Tensor, None]:
         q, k, v = (x[0].contiguous().numpy() for x in (query, key, value))
         out = intattention.attention(
