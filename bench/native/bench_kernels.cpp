@@ -97,7 +97,7 @@ struct Case {
 
 template <typename A, typename Gemm>
 Case gemm_case(const std::string& name, size_t m, size_t n, size_t k, const std::vector<A>& a,
-               Gemm KernelTable::*entry) {
+               Gemm KernelTable::* entry) {
   const auto b = random_ints<int8_t>(n * k, -127, 127);
   const auto prepare = [=](const KernelTable& table) -> std::function<void()> {
     const B8Layout layout{table.attention_inner, 8 * k};
