@@ -127,7 +127,9 @@ def _range(q8, s_q, k8, s_k, v8, log_v, begin, end, scale):
         new_o = o * old[:, None] + pv.astype(f32) * new[:, None]
         for j in range(n):
             # E' of a key below the contrast stands for a larger scale than V has: take that off
-            share = exp_f32((log_v[start + j] - fold.log_scale[:, j]).astype(f32) * ism.NATS_PER_COUNT)
+            share = exp_f32(
+                (log_v[start + j] - fold.log_scale[:, j]).astype(f32) * ism.NATS_PER_COUNT
+            )
             light = (log_v[start + j] < fold.log_scale[:, j]) & (block.probs[:, j] > 0)
             excess = -((block.probs[:, j].astype(f32) * (f32(1) - share)) * new)
             corrected = new_o + v8[start + j].astype(f32) * excess[:, None]

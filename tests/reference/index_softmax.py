@@ -121,6 +121,4 @@ def index_softmax(
     delta = np.clip(largest[:, None] - y, 0, COUNTS)  # < 0 only for masked keys
     probs = np.where(kept, LUT[(delta * 63 + 512) >> 10], 0).astype(np.int64)
     total = (probs * np.asarray(sum_weight, np.int64)).sum(axis=1)
-    return SoftmaxBlock(
-        probs.astype(np.uint8), largest.astype(np.int32), total.astype(np.uint32)
-    )
+    return SoftmaxBlock(probs.astype(np.uint8), largest.astype(np.int32), total.astype(np.uint32))
