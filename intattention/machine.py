@@ -95,6 +95,12 @@ def peak_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now; 0 where /proc is absent."""
+    pages = _read(Path("/proc/self/statm")).split()[1:2]
+    return int(pages[0]) * resource.getpagesize() if pages else 0
+
+
 def format_bytes(count: int) -> str:
     """1536 -> "1.5 KiB"."""
     value = float(count)
