@@ -19,12 +19,12 @@ from typing import Any
 import intattention
 from intattention import _core
 from intattention.bench.attention_cases import PIPELINES, captured, gaussian, measure_case
-from intattention.bench.conditions import commit
 from intattention.bench.errors import BenchError
 from intattention.bench.limits import peak_gmacs
 from intattention.bench.measurer import Measurer
 from intattention.bench.timing import Policy
 from intattention.machine import cpu_model
+from intattention.machine_facts import commit
 
 TEXT = Path(__file__).parents[1] / "tests" / "data" / "wikitext2_test_prefix.txt"
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import intattention
 from intattention._core import ThreadPool
-from intattention.bench.conditions import commit
 from intattention.bench.errors import BenchError
 from intattention.bench.limits import last_level_cache, peak_gmacs, read_bandwidth
 from intattention.bench.linear_cases import FORMATS, LINEARS, distinct_linears, measure_linear
@@ -29,6 +28,7 @@ from intattention.bench.measurer import Measurer
 from intattention.bench.shapes import SHAPES
 from intattention.bench.timing import Policy
 from intattention.machine import cpu_model
+from intattention.machine_facts import commit
 
 
 def measure(args: argparse.Namespace, pool: ThreadPool) -> list[dict[str, Any]]:

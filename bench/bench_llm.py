@@ -20,7 +20,6 @@ from rivals import llama_cpp_rows
 
 import intattention
 from intattention._core import ThreadPool
-from intattention.bench.conditions import commit
 from intattention.bench.errors import BenchError
 from intattention.bench.limits import read_bandwidth
 from intattention.bench.llm_cases import load_model, measure_model, random_model
@@ -28,6 +27,7 @@ from intattention.bench.measurer import Measurer
 from intattention.bench.shapes import SHAPES
 from intattention.bench.timing import Policy
 from intattention.machine import cpu_model, peak_memory_bytes
+from intattention.machine_facts import commit
 from intattention.model_registry import find_model
 
 

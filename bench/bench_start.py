@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 
-from intattention.bench.conditions import commit
 from intattention.machine import cpu_model
+from intattention.machine_facts import commit
 
 CHILD = """
 import json, sys, time

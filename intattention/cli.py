@@ -1,5 +1,6 @@
 """The command line: generate, chat, pack, info, doctor; energy."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -198,14 +199,25 @@ def info(
 
 
 @app.command()
-def doctor(threads: Threads = 0, cpus: Cpus = "", isa: Isa = "", debug: Debug = False) -> None:
-    """Show the CPU's features, the kernels in use and why, cores, pinning and memory."""
+def doctor(
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show features, kernels in use and why, cores, pinning, memory and energy meters."""
+    from intattention.doctor import doctor_facts, doctor_lines  # tries all meters
+
     with usage():
         if isa:
             intattention.use_isa(isa)
         pinned = machine.parse_cpus(cpus) if cpus else None
-        lines = list(reports.machine_report(threads, pinned))
-    _write_report(lines)
+        facts = doctor_facts(threads, pinned)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _write_report(doctor_lines(facts))
 
 
 def _sampling(
