@@ -1,4 +1,4 @@
-"""The command line: generate, chat, pack, info, doctor; energy."""
+"""The command line: generate, chat, pack, info, doctor; bench and energy."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import typer
 
 import intattention
 from intattention import LLM, machine, reports
+from intattention.bench.cli import app as bench_app
 from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
 from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
@@ -31,6 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(bench_app, name="bench")
 app.add_typer(energy_app, name="energy")
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf or .iatt file or a model name.")]

@@ -142,7 +142,8 @@ def measure_linear(
     numbered = dict(enumerate(cases))
     works = {i: partial(run, case, pool) for i, case in numbered.items()}
     measured = measurer.measure(works, {i: case.calls for i, case in numbered.items()})
-    return [row(linear, case, measured[i]) for i, case in numbered.items()]
+    threads = {"threads": pool.threads}
+    return [row(linear, case, measured[i]) | threads for i, case in numbered.items()]
 
 
 def row(linear: Linear, case: Case, measured: Measured) -> dict[str, Any]:
