@@ -21,8 +21,7 @@ from intattention.progress import progress_bar
 from intattention.sampling import SamplingParams
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
-EXPECTED_ERRORS = (IntAttentionError, ContextOverflowError, NumericError, ValueError,
-                   RuntimeError, OSError, MemoryError)  # fmt: skip
+EXPECTED_ERRORS = (IntAttentionError, NumericError, ValueError, RuntimeError, OSError, MemoryError)
 INTERRUPTED = 130
 
 app = typer.Typer(

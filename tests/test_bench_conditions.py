@@ -90,11 +90,12 @@ def test_no_problem() -> None:
 
 
 def test_rows_with_wide_spread_are_told() -> None:
-    rows = [{"time": Samples([1.0, 1.0, 1.0], True).as_dict()},
-            {"time": Samples([1.0, 1.5, 2.0], False).as_dict()}]  # fmt: skip
+    rows = [{"time": Samples([1.0, 1.0, 1.0], True).as_dict(), "energy": {"readings": 9}},
+            {"time": Samples([1.0, 1.5, 2.0], False).as_dict(), "energy": None}]  # fmt: skip
     assert conditions.row_problems("llm", rows) == [
         "llm: wide spread in 1 of 2 rows, quartiles up to 33% of the median apart",
         "llm: the median had not settled in 1 of 2 rows",
+        "llm: fewer than 10 meter readings in 1 rows",
     ]
 
 

@@ -17,6 +17,7 @@ LARGEST_DROP = 0.07  # of the s8 gemm peak from before to after
 LARGEST_MHZ_DROP = 0.05
 LARGEST_STEAL = 0.01  # of the CPU time that passed
 LARGEST_LOAD = 0.25  # load average per CPU before the run
+FEWEST_READINGS = 10  # of the meter, per stretch
 
 
 def snapshot(pool: _core.ThreadPool) -> dict[str, Any]:
@@ -107,6 +108,9 @@ def row_problems(section: str, rows: list[dict[str, Any]]) -> list[str]:
     unsettled = sum(not row["time"]["settled"] for row in rows)
     if unsettled:
         problems.append(f"{section}: the median had not settled in {unsettled} of {len(rows)} rows")
+    few = sum(bool(row["energy"]) and row["energy"]["readings"] < FEWEST_READINGS for row in rows)
+    if few:
+        problems.append(f"{section}: fewer than {FEWEST_READINGS} meter readings in {few} rows")
     return problems
 
 

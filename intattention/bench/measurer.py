@@ -9,7 +9,6 @@ from intattention.bench.timing import Key, Policy, Samples, Work, measure
 from intattention.energy import Recorder
 
 IDLE_S = 3.0
-FEW_READINGS = 10
 
 
 @dataclass

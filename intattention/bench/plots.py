@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ STYLES = {
 STAGES = {"qk": "#0072B2", "softmax": "#D55E00", "pv": "#009E73", "other": "#BBBBBB"}
 FORMATS = {"w4g32": "#0072B2", "w4g32a": "#009E73", "w8g32": "#D55E00"}
 DPI = 110
+MOST_ACROSS = 3
 
 
 def plots(result: dict[str, Any]) -> dict[str, bytes]:
@@ -69,8 +71,7 @@ def by_length(
 ) -> Any:  # fmt: skip
     """A panel per shape, a line per pipeline, both axes logarithmic unless told otherwise."""
     panels = _panels(rows)
-    figure = new(figsize=(1.5 + 4.6 * len(panels), 4.4), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure, axes = _grid(new, len(panels))
     for axis, (name, members) in zip(axes, panels.items(), strict=True):
         for pipeline in STYLES:
             points = [(row["length"], value(row)) for row in members if row["pipeline"] == pipeline]
@@ -82,7 +83,7 @@ def by_length(
         axis.set_yscale("log" if log else "linear")
         _length_axis(axis, sorted({row["length"] for row in members}))
         axis.set_title(name, fontsize=11)
-    axes[0].set_ylabel(unit)
+    figure.supylabel(unit, fontsize=11)
     if log:
         _plain_numbers(axes[0])
     else:
@@ -95,8 +96,7 @@ def by_length(
 def stages(new: Callable[..., Any], rows: list[Row]) -> Any:
     """Where the index pipeline's time goes, a stacked bar per length."""
     panels = _panels([row for row in rows if row["share"]])
-    figure = new(figsize=(1.5 + 4.6 * len(panels), 4.2), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure, axes = _grid(new, len(panels))
     for axis, (name, members) in zip(axes, panels.items(), strict=True):
         labels = [f"{row['length']:,}" for row in members]
         bottom = [0.0] * len(members)
@@ -110,7 +110,7 @@ def stages(new: Callable[..., Any], rows: list[Row]) -> Any:
             bottom = [low + part for low, part in zip(bottom, parts, strict=True)]
         axis.set_title(name, fontsize=11)
         axis.set_xlabel("keys")
-    axes[0].set_ylabel("% of the time")
+    figure.supylabel("% of the time", fontsize=11)
     _legend(figure, axes[0])
     figure.suptitle("Where the time of the index pipeline goes", fontsize=13)
     return figure
@@ -125,7 +125,7 @@ def llm_figure(new: Callable[..., Any], rows: list[Row]) -> Any:
         places = {depth: i for i, depth in enumerate(sorted({row["depth"] for row in members}))}
         for model, threads in dict.fromkeys((row["model"], row["threads"]) for row in members):
             line = [row for row in members if (row["model"], row["threads"]) == (model, threads)]
-            label = f"{model}, {threads} threads"
+            label = f"{model}, {_threads(line[0])}"
             axis.plot([places[row["depth"]] for row in line], [row["tok_s"] for row in line],
                       marker="o", linewidth=2, label=label)  # fmt: skip
         axis.set_title(f"{title}, {members[0]['tokens']} tokens", fontsize=11)
@@ -171,6 +171,17 @@ def png(figure: Any) -> bytes:
     return out.getvalue()
 
 
+def _grid(new: Callable[..., Any], count: int) -> tuple[Any, list[Any]]:
+    """A figure and its panels with a common y axis, at most MOST_ACROSS side by side."""
+    across = min(count, MOST_ACROSS)
+    down = math.ceil(count / across)
+    figure = new(figsize=(1.5 + 4.6 * across, 1.0 + 3.4 * down), layout="constrained")
+    axes = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
+    for empty in axes[count:]:
+        empty.set_axis_off()
+    return figure, axes[:count]
+
+
 def _panels(rows: list[Row]) -> dict[str, list[Row]]:
     """Title -> rows of a shape; titles name only what differs between the panels."""
     heads = {(row["heads"], row["kv_heads"]) for row in rows}
@@ -181,9 +192,13 @@ def _panels(rows: list[Row]) -> dict[str, list[Row]]:
         if len(heads) > 1:
             title += f", {row['heads']}/{row['kv_heads']} heads"
         if len(threads) > 1:
-            title += f", {row['threads']} threads"
+            title += f", {_threads(row)}"
         panels.setdefault(title, []).append(row)
     return panels
+
+
+def _threads(row: Row) -> str:
+    return f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
 
 
 def _length_axis(axis: Any, lengths: list[int]) -> None:
@@ -205,7 +220,7 @@ def _plain_numbers(axis: Any) -> None:
 
 def _legend(figure: Any, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
 
 
 def _milliseconds(row: Row) -> float:
