@@ -202,7 +202,7 @@ void Decoder::rope_quantize_q(size_t token, size_t count) {
     const size_t row = (h / group * count + token) * group + h % group;
     float scale;
     table.rope_f32(d, w.cos.as<float>() + token * (d / 2), w.sin.as<float>() + token * (d / 2), q);
-    table.quantize_f32s8(1, d, q, w.q.as<int8_t>() + row * d, &scale, nullptr);
+    rotate_quantize(table, d, q, w.q.as<int8_t>() + row * d, &scale);
     w.q_scale.as<float>()[row] = checked_scale(scale);
   }
 }
@@ -219,8 +219,8 @@ void Decoder::rope_quantize_append_kv(size_t layer, size_t head, size_t first, s
     float* k = w.qkv.as<float>() + (token * qkv_heads() + config_.num_attention_heads + head) * d;
     const float* v = k + config_.num_key_value_heads * d;
     table.rope_f32(d, w.cos.as<float>() + token * (d / 2), w.sin.as<float>() + token * (d / 2), k);
-    table.quantize_f32s8(1, d, k, k8 + i * d, &k_scale[i], nullptr);
-    table.quantize_f32s8(1, d, v, v8 + i * d, &v_scale[i], nullptr);
+    rotate_quantize(table, d, k, k8 + i * d, &k_scale[i]);
+    rotate_quantize(table, d, v, v8 + i * d, &v_scale[i]);
     k_scale[i] = checked_scale(k_scale[i]);
     v_scale[i] = checked_scale(v_scale[i]);
   }

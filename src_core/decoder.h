@@ -8,6 +8,7 @@
 
 #include "kv_cache.h"
 #include "linear.h"
+#include "rotation.h"
 
 namespace intattention {
 
@@ -27,8 +28,6 @@ struct DecoderLayer {
   LinearW4A8 gate_up_proj;  // parts gate, up
   LinearW4A8 down_proj;
 };
-
-constexpr size_t kMaxHeadDim = 1024;
 
 enum class LogitRows { kNone, kLast, kAll };
 
