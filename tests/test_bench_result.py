@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import Run, one_line_error, run  # noqa: F401 - a fixture
+from test_cli import Run, one_line_error
 
 from intattention import machine
-from intattention.bench import attention_cases, measurer, sweep
+from intattention.bench import attention_cases, cli, measurer, options, sweep
 from intattention.bench.compare import ratio_interval, statement
 from intattention.bench.report import html, markdown, write_report
 from intattention.bench.result import SECTIONS, ResultError, read_result, schema
@@ -47,7 +47,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> SteadyMeter:
     return made
 
 
-def measured(run: Run, path: Path, *arguments: object) -> dict[str, Any]:  # noqa: F811
+def measured(run: Run, path: Path, *arguments: object) -> dict[str, Any]:
     status, _, err = run(*arguments, "--json", path)
     assert (status, err) == (0, "")
     result: dict[str, Any] = json.loads(path.read_text())
@@ -95,7 +95,7 @@ def test_sections(everything: dict[str, Any]) -> None:
     assert everything["machine"]["cpus"]["threads"] == 1
 
 
-def test_sweeps(run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_sweeps(run: Run, tmp_path: Path) -> None:
     result = measured(
         run, tmp_path / "r.json", "bench", "attention", "--lengths", "32", "--dims", "16,32",
         "--heads", "2,4/2", "--masks", "full", "--pipelines", "index", "--threads", "1,2",
@@ -108,7 +108,7 @@ def test_sweeps(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert result["machine"]["cpus"]["pinned"] == str(machine.allowed_cpus()[0])
 
 
-def test_energy_is_measured_above_idle(run: Run, tmp_path: Path, meter: SteadyMeter) -> None:  # noqa: F811
+def test_energy_is_measured_above_idle(run: Run, tmp_path: Path, meter: SteadyMeter) -> None:
     result = measured(run, tmp_path / "r.json", *TINY_ATTENTION, "--pipelines", "index,fp32",
                       "--energy-seconds", 0.05)  # fmt: skip
     assert result["energy"]["meter"] == "steady"
@@ -127,8 +127,8 @@ def test_energy_is_measured_above_idle(run: Run, tmp_path: Path, meter: SteadyMe
 
 
 def test_no_meter_is_said_and_one_asked_for_must_work(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(name: str, rails: object) -> Meter:
         raise MeterError("no energy meter (rapl: absent)")
 
@@ -143,8 +143,8 @@ def test_no_meter_is_said_and_one_asked_for_must_work(
 
 
 def test_a_meter_that_fails_keeps_what_was_measured(
-    run: Run, tmp_path: Path, meter: SteadyMeter, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    run: Run, tmp_path: Path, meter: SteadyMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = sweep.measure_case, []
 
     def fails_later(*arguments: Any) -> list[dict[str, Any]]:
@@ -161,8 +161,8 @@ def test_a_meter_that_fails_keeps_what_was_measured(
 
 
 def test_interrupt_keeps_what_was_measured(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = sweep.measure_case, []
 
     def interrupted(*arguments: Any) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def test_interrupt_keeps_what_was_measured(
     assert len(result["attention"]) == 2 * 5
 
 
-def test_a_wrong_output_has_no_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_wrong_output_has_no_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(attention_cases.MAX_ERROR, "index", 1e-9)
     status, out, err = run(*TINY_ATTENTION, "--meter", "none")
     assert (status, out) == (1, "")
@@ -190,8 +190,8 @@ def test_a_wrong_output_has_no_time(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 # reports --------------------------------------------------------------------------------------
 def test_a_report_from_json_alone_is_the_same(
-    run: Run, everything: dict[str, Any], tmp_path: Path  # noqa: F811
-) -> None:  # fmt: skip
+    run: Run, everything: dict[str, Any], tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     first, second = tmp_path / "first", tmp_path / "second"
     write_report(everything, first)
@@ -251,7 +251,7 @@ def test_speed_up_is_over_fp16(everything: dict[str, Any]) -> None:
     assert by_name["index"] == f"{seconds['fp16'] / seconds['index']:.2f} x"
 
 
-def test_files_for_sections(run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_files_for_sections(run: Run, tmp_path: Path) -> None:
     run(*TINY_ATTENTION, "--meter", "none", "--csv", tmp_path / "x.csv",
         "--markdown", tmp_path / "x.md")  # fmt: skip
     assert (tmp_path / "x.csv").read_text().startswith("pipeline,length,d,")
@@ -259,8 +259,8 @@ def test_files_for_sections(run: Run, tmp_path: Path) -> None:  # noqa: F811
 
 
 def test_report_without_matplotlib_says_so_before_measuring(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:  # fmt: skip
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(sweep, "snapshot", lambda pool: pytest.fail("it measured"))
     status, out, err = run(*TINY_ATTENTION, "--report", tmp_path / "r")
@@ -277,7 +277,7 @@ def test_report_without_matplotlib_says_so_before_measuring(
         ('{"schema": "intattention-bench/1"}', "lacks created, command"),
     ],
 )
-def test_bad_results(run: Run, tmp_path: Path, text: str, words: str) -> None:  # noqa: F811
+def test_bad_results(run: Run, tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)
     for command in (("report", path), ("compare", path, path)):
@@ -307,7 +307,7 @@ def test_ratios_and_their_significance() -> None:
     assert statement(a[:3], a)[2] == "fewer than 5 repetitions"
 
 
-def test_compare_command(run: Run, everything: dict[str, Any], tmp_path: Path) -> None:  # noqa: F811
+def test_compare_command(run: Run, everything: dict[str, Any], tmp_path: Path) -> None:
     a, b = tmp_path / "A.json", tmp_path / "B.json"
     a.write_text(json.dumps(everything))
     for row in everything["attention"]:
@@ -345,20 +345,29 @@ def test_compare_command(run: Run, everything: dict[str, Any], tmp_path: Path) -
         ((), "Missing command"),
     ],
 )
-def test_usage_errors(run: Run, arguments: tuple[object, ...], words: str) -> None:  # noqa: F811
+def test_usage_errors(run: Run, arguments: tuple[object, ...], words: str) -> None:
     status, out, err = run("bench", *arguments)
     assert (status, out) == (2, "")
     assert one_line_error(err)
     assert words in err
 
 
-def test_meter_name_errors(run: Run) -> None:  # noqa: F811
+def test_defaults_of_the_commands_are_those_of_all() -> None:
+    settings = sweep.Settings()
+    assert options.counts(cli.LENGTHS, "lengths") == list(settings.lengths)
+    assert options.counts(cli.DEPTHS, "depths", least=0) == list(settings.depths)
+    assert ",".join(settings.pipelines) == cli.PIPELINES
+    assert ",".join(settings.linear_models) == cli.LINEAR_MODELS
+    assert settings.model == cli.MODEL
+
+
+def test_meter_name_errors(run: Run) -> None:
     status, _, err = run(*TINY_ATTENTION, "--meter", "tdp")
     assert status == 1
     assert "no meter is called 'tdp'" in err
 
 
-def test_loop(run: Run) -> None:  # noqa: F811
+def test_loop(run: Run) -> None:
     status, out, err = run("bench", "loop", "--repeats", 3, "--length", 64, "--dim", 32,
                            "--heads", 2, "--rest", 0, "--threads", 1)  # fmt: skip
     assert (status, out) == (0, "")

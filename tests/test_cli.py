@@ -9,24 +9,9 @@ from pathlib import Path
 import pytest
 
 import intattention
-from intattention import LLM, cli
+from intattention import LLM
 
 WriteTiny = Callable[..., Path]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """run(*arguments) -> exit status, stdout, stderr; in this process."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return call
-
-
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import Run, one_line_error, run  # noqa: F401 - a fixture
+from test_cli import Run, one_line_error
 
 from intattention.energy.interval import LoadEnergy, find_load, load_energy
 from intattention.energy.trace import KM003C, Columns, Trace, TraceError, read_trace
@@ -179,7 +179,7 @@ def test_default_columns_are_those_of_the_km003c() -> None:
 
 
 # command line ---------------------------------------------------------------------------------
-def test_import_command(run: Run) -> None:  # noqa: F811
+def test_import_command(run: Run) -> None:
     [path] = TRACES.glob("fp16_L8k*.csv")
     status, out, err = run("energy", "import", path, "--repeats", 200, "--json")
     assert (status, err) == (0, "")
@@ -192,7 +192,7 @@ def test_import_command(run: Run) -> None:  # noqa: F811
     assert "the trace starts under load" in out
 
 
-def test_import_errors(run: Run, write_csv: WriteCsv) -> None:  # noqa: F811
+def test_import_errors(run: Run, write_csv: WriteCsv) -> None:
     path = write_csv(km003c())
     for arguments, code, words in (
         (("--repeats", 1), 1, "no load"),

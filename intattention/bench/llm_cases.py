@@ -6,7 +6,7 @@ equal those after the prompt token by token.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,9 @@ def random_model(name: str, layers: int, pool: ThreadPool) -> LoadedModel:
     return _loaded(decoder, title, start, synthetic.embed_bytes(shape), check_prefill)
 
 
-def _loaded(decoder: Decoder, name: str, start: float, unread: int, check: Any) -> LoadedModel:
+def _loaded(
+    decoder: Decoder, name: str, start: float, unread: int, check: Callable[[Decoder], str]
+) -> LoadedModel:
     seconds = time.perf_counter() - start
     resident, peak = resident_bytes(), peak_memory_bytes()
     read = decoder.nbytes - unread
