@@ -137,7 +137,7 @@ def everything(
     cpus: Cpus = "",
     isa: Isa = "",
     rounds: o.Rounds = 0,
-    seconds: o.Seconds = 6.0,
+    seconds: o.Seconds = 4.0,
     meter: o.MeterName = "auto",
     rails: o.Rails = "",
     energy_seconds: o.EnergySeconds = 2.0,

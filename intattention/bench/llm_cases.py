@@ -157,8 +157,11 @@ def measure_model(
 ) -> list[dict[str, Any]]:
     """Rows of prefill (``pp``) and decode (``tg``) behind each depth, all interleaved."""
     works: dict[tuple[str, int], Work] = {}
-    for depth in depths:
-        works |= works_at(model.decoder, depth, prompt, tokens)
+    cache = model.decoder.new_cache(max(depths) + max(prompt, tokens) + 1)
+    for depth in sorted(depths):
+        if depth:
+            prefill(model.decoder, prompt_ids(model.decoder, depth)[len(cache) :], cache)
+        works |= works_at(model.decoder, cache.fork(), prompt, tokens)
     return [
         row(model, kind, prompt if kind == "pp" else tokens, depth, measured)
         | {"threads": pool.threads}
@@ -166,17 +169,17 @@ def measure_model(
     ]
 
 
-def works_at(decoder: Decoder, depth: int, prompt: int, tokens: int) -> dict[tuple[str, int], Work]:
-    """Both start from a cache that holds ``depth`` tokens (decode: one at least)."""
-    cache = decoder.new_cache(depth + max(prompt, tokens) + 1)
-    ids = prompt_ids(decoder, depth + prompt)
-    if depth:
-        prefill(decoder, ids[:depth], cache)
-    first = int(prefill(decoder, ids[depth:], cache).argmax())
+def works_at(
+    decoder: Decoder, cache: KVCache, prompt: int, tokens: int
+) -> dict[tuple[str, int], Work]:
+    """Both start from what the cache holds now (decode: from one token at least)."""
+    depth = len(cache)
+    ids = prompt_ids(decoder, prompt)
+    first = int(prefill(decoder, ids, cache).argmax())
 
     def run_prefill() -> None:
         cache.truncate(depth)
-        prefill(decoder, ids[depth:], cache)
+        prefill(decoder, ids, cache)
 
     def run_decode() -> None:
         cache.truncate(max(depth, 1))

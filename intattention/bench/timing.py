@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], object]
+LEAST_LATE = 3  # rounds; one in three may be disturbed
 CONFIDENCE = 0.98  # half of a 95 % interval of a median, in units of sqrt(n) ranks
 
 
 @dataclass(frozen=True)
 class Policy:
     """How often to repeat: until the 95 % interval of every median is within +-``precision`` of
-    it, at least ``least`` and at most ``most`` times, and no new round after ``seconds``."""
+    it, at least ``least`` and at most ``most`` times; after ``seconds`` no new round begins, if
+    there have been LEAST_LATE."""
 
     least: int = 5
     most: int = 40
@@ -63,7 +65,9 @@ def measure(
     begin = time.perf_counter()
     for done in range(policy.most):
         late = time.perf_counter() - begin > policy.seconds
-        if done >= policy.least and (late or all(s.settled for s in samples.values())):
+        if done >= policy.least and all(s.settled for s in samples.values()):
+            break
+        if late and done >= LEAST_LATE:
             break
         for key, work in works.items():
             start = time.perf_counter()
