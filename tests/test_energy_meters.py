@@ -218,6 +218,17 @@ def test_recorder(meter: FakeSensor) -> None:
     assert energy.watts == pytest.approx(energy.joules / energy.seconds)
 
 
+def test_readings_at_the_ends_do_not_count() -> None:
+    """The first is taken before the work starts to draw, the last when it has stopped."""
+    meter, working = FakeSensor(), [False]
+    meter.read = lambda: {"in": 9.0 if working[0] else 1.0, "part": 0.0}  # type: ignore[method-assign]
+    with Recorder(meter).record() as energy:
+        working[0] = True
+        time.sleep(0.3)
+        working[0] = False
+    assert energy.watts == pytest.approx(9.0, rel=0.15)  # a reading may fall between
+
+
 def test_recorder_tells_that_the_meter_failed() -> None:
     meter = FakeSensor()
     meter.fails_after = 0.05
