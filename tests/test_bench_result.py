@@ -181,6 +181,14 @@ def test_interrupt_keeps_what_was_measured(
     assert len(result["attention"]) == 2 * 5
 
 
+def test_a_pipeline_that_cannot_run_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_cases, "torch_pipelines", lambda *arguments: {})
+    status, out, err = run(*TINY_ATTENTION, "--pipelines", "index,torch fp32", "--meter", "none")
+    assert status == 0
+    assert "torch" not in out
+    assert err == "not measured, as this machine cannot run it: torch fp32\n"
+
+
 def test_a_wrong_output_has_no_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(attention_cases.MAX_ERROR, "index", 1e-9)
     status, out, err = run(*TINY_ATTENTION, "--meter", "none")

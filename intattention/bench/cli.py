@@ -252,5 +252,9 @@ def _run(settings: dict[str, Any], sections: Sequence[str], outputs: o.Outputs) 
         result = run(Settings(**settings), sections, progress)
     write_outputs(result, outputs.json, outputs.csv, outputs.markdown, outputs.report)
     print_result(result)
+    measured = {row["pipeline"] for row in result["attention"]}
+    missing = [name for name in settings.get("pipelines", ()) if measured and name not in measured]
+    if missing:
+        typer.echo(f"not measured, as this machine cannot run it: {', '.join(missing)}", err=True)
     if any(problem.startswith("interrupted") for problem in result["problems"]):
         raise typer.Exit(INTERRUPTED)

@@ -11,7 +11,8 @@ from intattention.bench.conditions import spread
 
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
-BASES = ("fp16", "fp32")  # what speed-ups are against: the first of these that was measured
+# What speed-ups are against: the first of these that was measured.
+BASES = ("fp16", "fp32", "torch fp32")
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def energy_columns(rows: list[Row], tokens: Callable[[Row], int]) -> list[Column
 
 
 def base_pipeline(rows: Iterable[Row]) -> str:
-    """What the others are compared with: fp16, or fp32, or whatever came first."""
+    """What the others are compared with: the first of BASES, or whatever came first."""
     measured = list(dict.fromkeys(row["pipeline"] for row in rows))
     return next((name for name in BASES if name in measured), measured[0] if measured else "")
 
