@@ -1,9 +1,9 @@
-"""The command line: generate, chat, pack, info, doctor."""
+"""The command line: generate, chat, pack, info, doctor; bench and energy."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,9 @@ import typer
 
 import intattention
 from intattention import LLM, machine, reports
+from intattention.bench.cli import app as bench_app
+from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
+from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
@@ -18,8 +21,7 @@ from intattention.progress import progress_bar
 from intattention.sampling import SamplingParams
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
-EXPECTED_ERRORS = (IntAttentionError, ContextOverflowError, NumericError, ValueError,
-                   RuntimeError, OSError, MemoryError)  # fmt: skip
+EXPECTED_ERRORS = (IntAttentionError, NumericError, ValueError, RuntimeError, OSError, MemoryError)
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -29,14 +31,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(bench_app, name="bench")
+app.add_typer(energy_app, name="energy")
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf or .iatt file or a model name.")]
 ModelArgument = Annotated[str, typer.Argument(help="A .gguf or .iatt file or a model name.")]
-Threads = Annotated[
-    int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
-]
-Cpus = Annotated[str, typer.Option(help='Pin the threads to these CPUs, e.g. "4-7,0".')]
-Isa = Annotated[str, typer.Option(help="Force a kernel table; see doctor.")]
 Ctx = Annotated[int, typer.Option(min=0, help="Tokens of context; 0: the model's limit.")]
 MaxNewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
@@ -49,7 +48,6 @@ Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
 Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
 Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
 System = Annotated[str, typer.Option(help="System message.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -82,15 +80,6 @@ def _run(arguments: list[str]) -> int:
 def _fail(message: str, status: int = 1) -> int:
     print("error:", " ".join(message.split()), file=sys.stderr)  # noqa: T201
     return status
-
-
-@contextmanager
-def _usage() -> Iterator[None]:
-    """What fails in here is the fault of the command line: exit status 2."""
-    try:
-        yield
-    except (ValueError, RuntimeError) as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def _version(wanted: bool) -> None:
@@ -211,14 +200,25 @@ def info(
 
 
 @app.command()
-def doctor(threads: Threads = 0, cpus: Cpus = "", isa: Isa = "", debug: Debug = False) -> None:
-    """Show the CPU's features, the kernels in use and why, cores, pinning and memory."""
-    with _usage():
+def doctor(
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show features, kernels in use and why, cores, pinning, memory and energy meters."""
+    from intattention.doctor import doctor_facts, doctor_lines  # tries all meters
+
+    with usage():
         if isa:
             intattention.use_isa(isa)
         pinned = machine.parse_cpus(cpus) if cpus else None
-        lines = list(reports.machine_report(threads, pinned))
-    _write_report(lines)
+        facts = doctor_facts(threads, pinned)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _write_report(doctor_lines(facts))
 
 
 def _sampling(
@@ -238,7 +238,7 @@ def _sampling(
 
 
 def _load(model: str, threads: int, cpus: str, isa: str, ctx: int) -> LLM:
-    with _usage():
+    with usage():
         pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)

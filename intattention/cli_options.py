@@ -1,0 +1,23 @@
+"""Options that several groups of commands take."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+Threads = Annotated[
+    int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
+]
+Cpus = Annotated[str, typer.Option(help='Pin the threads to these CPUs, e.g. "4-7,0".')]
+Isa = Annotated[str, typer.Option(help="Force a kernel table; see doctor.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """What fails in here is the fault of the command line: exit status 2."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise typer.BadParameter(str(error)) from error
