@@ -21,11 +21,26 @@ void check_linear(const char* name, const LinearW4A8& linear, const std::vector<
     check_shape(name, linear.parts()[i]->out_features, linear.in_features(), parts[i], in);
 }
 
-void check_norm(const char* name, const std::vector<float>& weight, size_t n) {
+void check_vector(const char* name, const std::vector<float>& weight, size_t n) {
   if (weight.size() != n)
     throw InvalidArgument(message("decoder: ", name, " has ", weight.size(), " weights, expected ", n));
   for (size_t i = 0; i < n; ++i)
     if (!std::isfinite(weight[i])) throw InvalidArgument(message("decoder: ", name, "[", i, "] is ", weight[i]));
+}
+
+void check_optional(const char* name, const std::vector<float>& weight, size_t n) {
+  if (!weight.empty()) check_vector(name, weight, n);
+}
+
+void check_rotary(const Rotary& rotary, size_t head_dim) {
+  if (rotary.dim() % 16 != 0 || rotary.dim() > head_dim)
+    throw InvalidArgument(message("decoder: ", rotary.dim(), " elements of a head rotate, expected a multiple of 16, ",
+                                  "at most head_dim ", head_dim));
+  for (size_t i = 0; i < rotary.inverse_frequency.size(); ++i)
+    if (!(std::isfinite(rotary.inverse_frequency[i]) && rotary.inverse_frequency[i] >= 0.0))
+      throw InvalidArgument(message("decoder: rotary frequency ", i, " is ", rotary.inverse_frequency[i]));
+  if (!(std::isfinite(rotary.attention_factor) && rotary.attention_factor > 0.0))
+    throw InvalidArgument(message("decoder: the rotary attention factor is ", rotary.attention_factor));
 }
 
 void check_config(const DecoderConfig& c) {
@@ -49,6 +64,7 @@ void check_config(const DecoderConfig& c) {
     throw InvalidArgument(message("decoder: rms_norm_eps ", c.rms_norm_eps, " is not in [0, 1)"));
   if (!(c.rope_theta >= 1.0 && std::isfinite(c.rope_theta)))
     throw InvalidArgument(message("decoder: rope_theta ", c.rope_theta, " is not a finite number >= 1"));
+  check_rotary(c.rotary, c.head_dim);
 }
 
 }  // namespace
@@ -62,14 +78,17 @@ void Decoder::check_weights() const {
         message("decoder: ", layers_.size(), " layers given, num_hidden_layers is ", config_.num_hidden_layers));
   check_shape("embed_tokens", embed_tokens_->out_features, embed_tokens_->in_features, config_.vocab_size, hidden);
   check_linear("lm_head", lm_head_, {config_.vocab_size}, hidden);
-  check_norm("norm", norm_, hidden);
+  check_vector("norm", norm_, hidden);
   for (const auto& layer : layers_) {
-    check_norm("input_layernorm", layer->input_layernorm, hidden);
-    check_norm("post_attention_layernorm", layer->post_attention_layernorm, hidden);
+    check_vector("input_layernorm", layer->input_layernorm, hidden);
+    check_vector("post_attention_layernorm", layer->post_attention_layernorm, hidden);
     check_linear("qkv_proj", layer->qkv_proj, {q, kv, kv}, hidden);
     check_linear("o_proj", layer->o_proj, {hidden}, q);
     check_linear("gate_up_proj", layer->gate_up_proj, {inter, inter}, hidden);
     check_linear("down_proj", layer->down_proj, {hidden}, inter);
+    check_optional("qkv_bias", layer->qkv_bias, q + 2 * kv);
+    check_optional("q_norm", layer->q_norm, config_.head_dim);
+    check_optional("k_norm", layer->k_norm, config_.head_dim);
   }
 }
 
