@@ -73,17 +73,17 @@ class LLM:
         ValueError: ``ctx``, ``threads`` or ``cpus`` out of range.
         """
         checkpoint = open_model_file(find_model(path_or_name))
-        architecture = models.find(checkpoint)
-        config = architecture.read_config(checkpoint)
-        context = _checked_context(ctx, config.max_position_embeddings)
+        model = models.find(checkpoint)
+        context = _checked_context(ctx, model)
         tokenizer = TextTokenizer(checkpoint)
-        if tokenizer.vocab_size > config.vocab_size:
+        if tokenizer.vocab_size > model.vocab_size:
             raise ModelFileError(
                 f"{checkpoint.path}: {tokenizer.vocab_size} tokens, "
-                f"but the model's vocabulary is {config.vocab_size}"
+                f"but the model's vocabulary is {model.vocab_size}"
             )
         pool = ThreadPool(threads, cpus)
-        return cls(architecture.build(checkpoint, pool, progress), tokenizer, pool, context)
+        decoder = model.build(checkpoint, pool, progress, context)
+        return cls(decoder, tokenizer, pool, context)
 
     @property
     def config(self) -> DecoderConfig:
@@ -268,9 +268,9 @@ class LLM:
             raise RuntimeError("another call on this LLM has started; this iterator is stale")
 
 
-def _checked_context(ctx: int | None, limit: int) -> int:
+def _checked_context(ctx: int | None, model: models.Model) -> int:
     if ctx is None:
-        return limit
-    if not 1 <= ctx <= limit:
-        raise ValueError(f"ctx is {ctx}, expected 1 to {limit} (the model's context)")
+        return model.context
+    if not 1 <= ctx <= model.max_context:
+        raise ValueError(f"ctx is {ctx}, expected 1 to {model.max_context} (the model's context)")
     return ctx

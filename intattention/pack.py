@@ -42,11 +42,11 @@ def pack_model(
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a directory")
     checkpoint = open_model_file(source)
-    architecture = models.find(checkpoint)
+    model = models.find(checkpoint)
     TextTokenizer(checkpoint)  # refuses before the work what could not be loaded after it
     with _replaced(target) as (path, file):
         recorder = _Recorder(checkpoint, file)
-        architecture.build(recorder, ThreadPool(1), progress)
+        model.build(recorder, ThreadPool(1), progress)
         recorder.finish()
         IattFile(path).verify()
 

@@ -50,7 +50,7 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def _model_details(checkpoint: Checkpoint) -> Iterator[Line]:
-    config = models.find(checkpoint).read_config(checkpoint)
+    config = models.find(checkpoint).config()
     yield "layers", f"{config.num_hidden_layers} of width {config.hidden_size}"
     yield (
         "heads",

@@ -48,7 +48,7 @@ class TextTokenizer:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """ModelFileError if the metadata is damaged, UnsupportedModelError if of another kind."""
-        meta = Metadata(checkpoint)
+        meta = Metadata(checkpoint.path, checkpoint.metadata)
         kind = meta.text("tokenizer.ggml.model")
         if kind != "gpt2":
             raise UnsupportedModelError(
