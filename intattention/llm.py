@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 from intattention import models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
-from intattention.chat_template import Message
+from intattention.chat_template import Message, Tool
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
@@ -16,7 +16,7 @@ from intattention.sampling import Sampler, SamplingParams
 from intattention.session import Clock, Session
 from intattention.stats import GenerationStats
 from intattention.stop_strings import StopStrings, checked_stop
-from intattention.tokenizer import TextTokenizer
+from intattention.tokenizer import TextStream, TextTokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -148,6 +148,7 @@ class LLM:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Tool] | None = None,
         stream: Literal[False] = False,
         **options: Unpack[GenerateOptions],
     ) -> str: ...
@@ -156,6 +157,7 @@ class LLM:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Tool] | None = None,
         stream: Literal[True],
         **options: Unpack[GenerateOptions],
     ) -> Iterator[str]: ...
@@ -163,6 +165,7 @@ class LLM:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Tool] | None = None,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         top_p: float = 1.0,
@@ -175,16 +178,17 @@ class LLM:
     ) -> str | Iterator[str]:
         """The assistant's answer to ``messages`` ({"role": ..., "content": ...}, oldest first).
 
-        The model file's chat template makes the prompt; everything else is as in ``generate``.
+        The model file's chat template makes the prompt, with ``tools`` if it knows them;
+        everything else is as in ``generate``.
         UnsupportedModelError if the model has no chat template. The template is the file's own
         text: control tokens that a message's content spells out are recognised as such.
         """
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         if self.tokenizer.chat_template is None:
             raise UnsupportedModelError("the model has no chat template; use generate()")
-        text = self.tokenizer.chat_template.render(messages)
+        text = self.tokenizer.chat_template.render(messages, tools=tools)
         ids = self.tokenizer.encode(text, add_bos=False)
-        return self._run(ids, params, max_new_tokens, stop, stream)
+        return self._run(ids, params, max_new_tokens, stop, stream, at_start=True)
 
     def reset(self) -> None:
         """Forgets the conversation and frees the cache."""
@@ -198,6 +202,7 @@ class LLM:
         max_new_tokens: int,
         stop: str | Sequence[str] | None,
         stream: bool,
+        at_start: bool = False,
     ) -> str | Iterator[str]:
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
             raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer >= 0")
@@ -210,7 +215,8 @@ class LLM:
         self.last_stats = stats
         sampler = Sampler(params, seen=ids)
         tokens = self._tokens(ids, sampler, max_new_tokens, stats, self._ticket)
-        pieces = self._pieces(tokens, StopStrings(checked_stop(stop)), stats)
+        text = self.tokenizer.stream(at_start=at_start)
+        pieces = self._pieces(tokens, text, StopStrings(checked_stop(stop)), stats)
         return pieces if stream else "".join(pieces)
 
     def _tokens(
@@ -249,10 +255,9 @@ class LLM:
         stats.finish_reason = "eos"
 
     def _pieces(
-        self, tokens: Iterator[int], stop: StopStrings, stats: GenerationStats
+        self, tokens: Iterator[int], text: TextStream, stop: StopStrings, stats: GenerationStats
     ) -> Iterator[str]:
         """Text pieces of ``tokens``, cut at stop strings; never empty, never half a character."""
-        text = self.tokenizer.stream()
         for token in tokens:
             if piece := stop.push(text.push(token)):
                 yield piece

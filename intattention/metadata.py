@@ -70,6 +70,14 @@ class Metadata:
         result: list[int] = value.tolist()
         return result
 
+    def numbers(self, key: str) -> list[float]:
+        """A list of numbers as GGUF stores it."""
+        value = self._get(key, None)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
+            self._fail(key, value, "a list of numbers")
+        result: list[float] = value.tolist()
+        return result
+
     def reals(self, key: str, low: float, high: float) -> list[float]:
         """A list of finite numbers in low..high."""
         values = self._get(key, None)

@@ -31,18 +31,18 @@ MODELS = {
 
 
 def find_model(path_or_name: str | Path) -> Path:
-    """The file behind a path or a name (any case).
+    """The file or Hugging Face folder behind a path or a name (any case).
 
     ModelNotFoundError if there is neither; ModelFileError if a named file is not the pinned one.
     """
     path = Path(path_or_name).expanduser()
-    if path.is_file():
+    if path.is_file() or (path / "config.json").is_file():
         return path
     model = MODELS.get(str(path_or_name).lower())
     if model is not None:
         return _installed_file(str(path_or_name).lower(), model)
     if path.is_dir():
-        raise ModelNotFoundError(f"{path} is a directory, expected a .gguf or .iatt file")
+        raise ModelNotFoundError(f"{path} is a directory without a config.json")
     raise ModelNotFoundError(
         f"no file and no model name: {str(path_or_name)!r}; known names: {', '.join(_known())}"
     )

@@ -27,8 +27,7 @@ def model_report(path: Path, verify: bool = False) -> Iterator[Line]:
     checkpoint = open_model_file(path)
     tensors = checkpoint.tensors.values()
     types = Counter(tensor.type for tensor in tensors)
-    yield "file", f"{path}, {machine.format_bytes(path.stat().st_size)}, {checkpoint.format}"
-    yield "architecture", str(checkpoint.metadata.get("general.architecture", "missing"))
+    yield "file", f"{path}, {machine.format_bytes(_size(path))}, {checkpoint.format}"
     for key in ("name", "license"):
         if f"general.{key}" in checkpoint.metadata:
             yield key, str(checkpoint.metadata[f"general.{key}"])
@@ -42,6 +41,11 @@ def model_report(path: Path, verify: bool = False) -> Iterator[Line]:
         yield "supported", f"no: {error}"
 
 
+def _size(path: Path) -> int:
+    files = path.glob("*.safetensors") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
+
+
 def _verified(checkpoint: Checkpoint) -> str:
     if not isinstance(checkpoint, IattFile):
         return "none in this format"
@@ -50,7 +54,9 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def _model_details(checkpoint: Checkpoint) -> Iterator[Line]:
-    config = models.find(checkpoint).config()
+    model = models.find(checkpoint)
+    config = model.config()
+    yield "architecture", model.family
     yield "layers", f"{config.num_hidden_layers} of width {config.hidden_size}"
     yield (
         "heads",

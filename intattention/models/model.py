@@ -132,7 +132,7 @@ class Model:
         }
         if not self.tied:
             shapes[n.lm_head] = (self.vocab_size, hidden)
-        shapes |= {name: (half,) for name in n.rope_factors}
+        shapes |= dict.fromkeys(n.rope_factors, (half,))
         per_layer: dict[str, tuple[int, ...]] = {
             n.input_layernorm: (hidden,),
             n.q_proj: (q, hidden),
