@@ -3,20 +3,24 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from intattention._core import GROUP, PackedWeights
 from intattention.checkpoint import FloatFormat, LogicalTensor, MetadataValue, TensorInfo
 from intattention.dtypes import F32, U8
 from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.hf_quantized import read_scheme
+from intattention.models.hf import CONFIG, parse_json
 from intattention.quantize import quantize
 from intattention.safetensors_file import SafetensorsFile, StoredTensor
 
-CONFIG = "config.json"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOAT_TYPES = ("F32", "F16", "BF16")
+QUANTIZED = "INT4"  # the type of a matrix that GPTQ or AWQ store in parts
+PARTS = ("qweight", "qzeros", "scales", "g_idx")
 # Texts that the model and the tokenizer read; a packed file keeps them.
 TEXTS = (CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
          "special_tokens_map.json", "chat_template.jinja", "chat_template.json")  # fmt: skip
@@ -34,12 +38,9 @@ class HFFolder:
         self._metadata = {name: _text(path / name) for name in TEXTS if (path / name).is_file()}
         if CONFIG not in self._metadata:
             self._fail(f"{CONFIG} is missing")
+        self._scheme = read_scheme(path / CONFIG, parse_json(self, CONFIG))
         self._files = self._open()
-        self._tensors = {
-            t.name: TensorInfo(t.name, t.dtype, t.shape, t.nbytes)
-            for file in self._shards()
-            for t in file.tensors.values()
-        }
+        self._tensors = self._logical_tensors()
 
     @property
     def path(self) -> Path:
@@ -67,6 +68,8 @@ class HFFolder:
 
     def matrix(self, name: str, float_format: FloatFormat) -> LogicalTensor:
         """The quantised matrix before packing. Errors as in ``Checkpoint.packed``."""
+        if name in self._tensors and self._tensors[name].type == QUANTIZED:
+            return self._quantized_matrix(name)
         raw, stored = self._read(name, 2)
         rows, columns = stored.shape
         if columns % GROUP != 0:
@@ -88,17 +91,64 @@ class HFFolder:
             self._fail(f"tensor {name} holds NaN or Inf")
         return values
 
-    def _read(self, name: str, n_dims: int) -> tuple[U8, StoredTensor]:
+    def _quantized_matrix(self, name: str) -> LogicalTensor:
+        assert self._scheme is not None
+        prefix = name.removesuffix("weight")
+        qweight = self._array(prefix + "qweight", "I32")
+        scales = self._array(prefix + "scales", "F16")
+        qzeros = self._array(prefix + "qzeros", "I32") if prefix + "qzeros" in self._files else None
+        self._check_group_order(prefix + "g_idx")
+        try:
+            return self._scheme.matrix(qweight, scales, qzeros)
+        except ValueError as error:
+            raise ModelFileError(f"{self._path}: tensor {name}: {error}") from error
+
+    def _check_group_order(self, name: str) -> None:
+        """GPTQ names the group of every input; only the plain order is built."""
+        if self._scheme is None or name not in self._files:
+            return
+        raw, stored = self._read(name, 1, ("I32",))
+        inputs = np.arange(stored.shape[0])
+        group = self._scheme.group_size
+        if (raw.view("<i4") != (inputs // group if group != -1 else 0 * inputs)).any():
+            raise UnsupportedModelError(
+                f"{self._path}: tensor {name} scatters the groups (desc_act), supported: groups of "
+                f"{group} inputs in order"
+            )
+
+    def _array(self, name: str, dtype: str) -> NDArray[Any]:
+        raw, stored = self._read(name, 2, (dtype,))
+        return raw.view({"I32": "<i4", "F16": "<f2"}[dtype]).reshape(stored.shape)
+
+    def _logical_tensors(self) -> dict[str, TensorInfo]:
+        """What the files hold; the parts of a quantised matrix are one tensor."""
+        stored = [t for file in self._shards() for t in file.tensors.values()]
+        logical = {t.name: TensorInfo(t.name, t.dtype, t.shape, t.nbytes) for t in stored}
+        if self._scheme is None:
+            return logical
+        for name in [name for name in logical if name.endswith(".qweight")]:
+            prefix = name.removesuffix("qweight")
+            parts = [logical.pop(prefix + part) for part in PARTS if prefix + part in logical]
+            if len(parts[0].shape) != 2:
+                self._fail(f"tensor {name} has the shape {parts[0].shape}, expected 2 dimensions")
+            nbytes = sum(part.nbytes for part in parts)
+            shape = self._scheme.shape(parts[0].shape)
+            logical[prefix + "weight"] = TensorInfo(prefix + "weight", QUANTIZED, shape, nbytes)
+        return logical
+
+    def _read(
+        self, name: str, n_dims: int, types: tuple[str, ...] = FLOAT_TYPES
+    ) -> tuple[U8, StoredTensor]:
         file = self._files.get(name)
         if file is None:
             self._fail(f"tensor {name} is missing")
         stored = file.tensors[name]
         if len(stored.shape) != n_dims or 0 in stored.shape:
             self._fail(f"tensor {name} has the shape {stored.shape}, expected {n_dims} dimensions")
-        if stored.dtype not in FLOAT_TYPES:
+        if stored.dtype not in types:
             raise UnsupportedModelError(
                 f"{self._path}: tensor {name} has the type {stored.dtype}; supported here: "
-                + ", ".join(FLOAT_TYPES)
+                + ", ".join(types)
             )
         return file.raw(name), stored
 
