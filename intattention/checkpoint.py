@@ -83,6 +83,11 @@ class Checkpoint(Protocol):
     @property
     def tensors(self) -> Mapping[str, TensorInfo]: ...
 
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """Quantised matrices read so far that had to be quantised anew -> the error that this
+        added, relative to the matrix (root mean squares)."""
+
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         """A matrix for the kernels; ``float_format`` is what F32, F16 and BF16 are quantised to.
 

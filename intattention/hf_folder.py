@@ -62,6 +62,11 @@ class HFFolder:
         """Name -> tensor, in the files' order."""
         return self._tensors
 
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """See ``Checkpoint.losses``: none, GPTQ and AWQ keep their integers."""
+        return {}
+
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         """See ``Checkpoint.packed``; rows are in Hugging Face order anyway."""
         return self.matrix(name, float_format).pack()

@@ -56,6 +56,11 @@ class IattFile:
         """Name -> tensor, in the file's order."""
         return self._tensors
 
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """See ``Checkpoint.losses``: none, packing has said it."""
+        return {}
+
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         """See ``Checkpoint.packed``; borrows the mapped pages, which then stay mapped.
 

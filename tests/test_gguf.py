@@ -174,8 +174,9 @@ def test_unsupported_and_absurd_models(
 
 
 def test_unsupported_tensor_type_is_named(write_tiny: WriteTiny) -> None:
-    path = write_tiny(types={"blk.1.ffn_up.weight": Type.Q5_0})
-    with pytest.raises(UnsupportedModelError, match=r"blk\.1\.ffn_up\.weight has the type Q5_0"):
+    path = write_tiny(hidden=256, heads=16, types={"blk.1.ffn_up.weight": Type.TQ1_0})
+    words = r"blk\.1\.ffn_up\.weight has the type TQ1_0; supported here: Q4_0, .*Q6_K.*BF16"
+    with pytest.raises(UnsupportedModelError, match=words):
         LLM.load(path, threads=1)
 
 
