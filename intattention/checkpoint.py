@@ -59,6 +59,15 @@ class LogicalTensor:
         return np.ascontiguousarray(w.reshape(self.shape), dtype=np.float32)
 
 
+def requantised_note(losses: Mapping[str, float]) -> str:
+    """``Checkpoint.losses`` (not empty) in a sentence for people."""
+    low, high = (f"{100 * value:.2g} %" for value in (min(losses.values()), max(losses.values())))
+    return (
+        f"{len(losses)} matrices have no exact form here and were quantised anew; "
+        f"that added an error of {low} to {high}"
+    )
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """One tensor of a file; ``shape`` is row-major: (out_features, in_features) of a matrix."""

@@ -11,6 +11,8 @@ import typer
 
 import intattention
 from intattention import LLM, machine, reports
+from intattention import cli_options as opt
+from intattention.checkpoint import requantised_note
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
@@ -29,27 +31,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf or .iatt file or a model name.")]
-ModelArgument = Annotated[str, typer.Argument(help="A .gguf or .iatt file or a model name.")]
-Threads = Annotated[
-    int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
-]
-Cpus = Annotated[str, typer.Option(help='Pin the threads to these CPUs, e.g. "4-7,0".')]
-Isa = Annotated[str, typer.Option(help="Force a kernel table; see doctor.")]
-Ctx = Annotated[int, typer.Option(min=0, help="Tokens of context; 0: the model's limit.")]
-MaxNewTokens = Annotated[
-    int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
-]
-Temperature = Annotated[float, typer.Option(help="0: always the most likely token.")]
-TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens up to this probability.")]
-TopK = Annotated[int, typer.Option(help="Keep this many tokens; 0: all.")]
-MinP = Annotated[float, typer.Option(help="Drop tokens below this fraction of the best.")]
-Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
-Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
-Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
-System = Annotated[str, typer.Option(help="System message.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,24 +91,25 @@ def _options(
 @app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(help='The prompt; "-" reads it from stdin.')],
-    model: Model,
+    model: opt.Model,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text instead of answering it.")
     ] = False,
-    system: System = "",
-    max_new_tokens: MaxNewTokens = 256,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    min_p: MinP = 0.0,
-    repetition_penalty: Penalty = 1.0,
-    seed: Seed = -1,
-    stop: Stop = [],  # noqa: B006 - typer copies it
-    threads: Threads = 0,
-    cpus: Cpus = "",
-    isa: Isa = "",
-    ctx: Ctx = 0,
-    debug: Debug = False,
+    system: opt.System = "",
+    max_new_tokens: opt.MaxNewTokens = 256,
+    temperature: opt.Temperature = 0.0,
+    top_p: opt.TopP = 1.0,
+    top_k: opt.TopK = 0,
+    min_p: opt.MinP = 0.0,
+    repetition_penalty: opt.Penalty = 1.0,
+    seed: opt.Seed = -1,
+    stop: opt.Stop = [],  # noqa: B006 - typer copies it
+    threads: opt.Threads = 0,
+    cpus: opt.Cpus = "",
+    isa: opt.Isa = "",
+    ctx: opt.Ctx = 0,
+    weights: opt.WeightFormat = "w4g32a",
+    debug: opt.Debug = False,
 ) -> None:
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
@@ -135,7 +117,7 @@ def generate(
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
         raise ValueError("the prompt is empty")
-    llm = _load(model, threads, cpus, isa, ctx)
+    llm = _load(model, threads, cpus, isa, ctx, weights)
     if raw or llm.tokenizer.chat_template is None:
         pieces = llm.generate(system + prompt, stream=True, **options)
     else:
@@ -149,26 +131,27 @@ def generate(
 
 @app.command()
 def chat(
-    model: Model,
-    system: System = "",
-    max_new_tokens: MaxNewTokens = 1024,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    min_p: MinP = 0.0,
-    repetition_penalty: Penalty = 1.0,
-    seed: Seed = -1,
-    stop: Stop = [],  # noqa: B006 - typer copies it
-    threads: Threads = 0,
-    cpus: Cpus = "",
-    isa: Isa = "",
-    ctx: Ctx = 0,
-    debug: Debug = False,
+    model: opt.Model,
+    system: opt.System = "",
+    max_new_tokens: opt.MaxNewTokens = 1024,
+    temperature: opt.Temperature = 0.0,
+    top_p: opt.TopP = 1.0,
+    top_k: opt.TopK = 0,
+    min_p: opt.MinP = 0.0,
+    repetition_penalty: opt.Penalty = 1.0,
+    seed: opt.Seed = -1,
+    stop: opt.Stop = [],  # noqa: B006 - typer copies it
+    threads: opt.Threads = 0,
+    cpus: opt.Cpus = "",
+    isa: opt.Isa = "",
+    ctx: opt.Ctx = 0,
+    weights: opt.WeightFormat = "w4g32a",
+    debug: opt.Debug = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     options |= {"max_new_tokens": max_new_tokens, "stop": stop}
-    llm = _load(model, threads, cpus, isa, ctx)
+    llm = _load(model, threads, cpus, isa, ctx, weights)
     messages = _messages(system)
     for question in _questions():
         messages.append({"role": "user", "content": question})
@@ -188,30 +171,36 @@ def chat(
 
 @app.command()
 def pack(
-    model: ModelArgument,
+    model: opt.ModelArgument,
     target: Annotated[Path, typer.Argument(metavar="OUT.iatt", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    debug: Debug = False,
+    weights: opt.WeightFormat = "w4g32a",
+    debug: opt.Debug = False,
 ) -> None:
     """Write MODEL as the kernels read it: such a file starts at once and is mapped, not loaded."""
+    path = find_model(model, show_progress=sys.stderr.isatty())
     with progress_bar("packing") as progress:
-        pack_model(find_model(model), target, force, progress)
+        losses = pack_model(path, target, force, progress, weights)
+    if losses:
+        typer.echo(f"note: {requantised_note(losses)}", err=True)
 
 
 @app.command()
 def info(
-    model: ModelArgument,
+    model: opt.ModelArgument,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read all tensors of an .iatt file and check them.")
     ] = False,
-    debug: Debug = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Show what a model file holds and whether it can run, without loading its weights."""
     _write_report(reports.model_report(find_model(model), verify))
 
 
 @app.command()
-def doctor(threads: Threads = 0, cpus: Cpus = "", isa: Isa = "", debug: Debug = False) -> None:
+def doctor(
+    threads: opt.Threads = 0, cpus: opt.Cpus = "", isa: opt.Isa = "", debug: opt.Debug = False
+) -> None:
     """Show the CPU's features, the kernels in use and why, cores, pinning and memory."""
     with _usage():
         if isa:
@@ -237,13 +226,19 @@ def _sampling(
     return options
 
 
-def _load(model: str, threads: int, cpus: str, isa: str, ctx: int) -> LLM:
+def _load(
+    model: str, threads: int, cpus: str, isa: str, ctx: int, weights: opt.WeightFormat
+) -> LLM:
     with _usage():
         pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)
+    path = find_model(model, show_progress=sys.stderr.isatty())
     with progress_bar("loading") as progress:
-        return LLM.load(model, threads, pinned, ctx or None, progress)
+        llm = LLM.load(path, threads, pinned, ctx or None, progress, weights)
+    for note in llm.notes:
+        typer.echo(f"note: {note}", err=True)
+    return llm
 
 
 def _messages(system: str, *user: str) -> list[dict[str, str]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 from intattention import models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
 from intattention.chat_template import Message, Tool
+from intattention.checkpoint import FloatFormat, requantised_note
+from intattention.context import checked_context, fitting_context
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
@@ -50,6 +52,8 @@ class LLM:
         self._ticket = 0
         self.tokenizer = tokenizer
         self.last_stats = GenerationStats()
+        self.notes: list[str] = []
+        """What loading decided and a person may want to know, in sentences."""
         self.prefill_progress: Callable[[int, int], None] | None = None
         """Called with (done, total) prompt tokens after each chunk of 256."""
 
@@ -61,12 +65,17 @@ class LLM:
         cpus: Sequence[int] | None = None,
         ctx: int | None = None,
         progress: models.Progress | None = None,
+        weight_format: FloatFormat = "w4g32a",
     ) -> LLM:
-        """Loads a .gguf or .iatt file, or a model that is installed under a name.
+        """Loads a .gguf or .iatt file, a Hugging Face folder, a model that is installed under a
+        name, or one of the Hugging Face hub ("owner/name"), which is downloaded first.
 
         ``threads`` 0: one per CPU of ``cpus``, or per performance core. ``cpus``: pin to these.
-        ``ctx``: tokens the cache may hold, at most (and by default) the model's own limit; memory
-        is taken as it fills. ``progress(done, total, name)`` is called after each tensor.
+        ``ctx``: tokens the cache may hold, at most the model's own limit; memory is taken as it
+        fills. None: the model's context, or what fits into memory if that is less. A scaling of
+        the rotation that depends on the length (dynamic NTK, longrope) is that of ``ctx`` tokens.
+        ``progress(done, total, name)`` is called after each tensor. ``weight_format``: what float
+        weights become, w8g32 costs twice the memory of w4g32a.
 
         ModelNotFoundError: neither file nor name. ModelFileError: a damaged file.
         UnsupportedModelError: an architecture, tensor type or tokenizer that is not built in.
@@ -74,7 +83,8 @@ class LLM:
         """
         checkpoint = open_model_file(find_model(path_or_name))
         model = models.find(checkpoint)
-        context = _checked_context(ctx, model)
+        if ctx is not None:
+            checked_context(ctx, model)
         tokenizer = TextTokenizer(checkpoint)
         if tokenizer.vocab_size > model.vocab_size:
             raise ModelFileError(
@@ -82,8 +92,16 @@ class LLM:
                 f"but the model's vocabulary is {model.vocab_size}"
             )
         pool = ThreadPool(threads, cpus)
-        decoder = model.build(checkpoint, pool, progress, context)
-        return cls(decoder, tokenizer, pool, context)
+        parts = model.read(checkpoint, progress, weight_format)
+        context = fitting_context(model, checkpoint) if ctx is None else ctx
+        llm = cls(model.decoder(checkpoint, parts, pool, context), tokenizer, pool, context)
+        if checkpoint.losses:
+            llm.notes.append(requantised_note(checkpoint.losses))
+        if ctx is None and context < model.context:
+            llm.notes.append(
+                f"the context is {context} of {model.context} tokens, what fits into memory"
+            )
+        return llm
 
     @property
     def config(self) -> DecoderConfig:
@@ -271,11 +289,3 @@ class LLM:
     def _check_ticket(self, ticket: int) -> None:
         if ticket != self._ticket:
             raise RuntimeError("another call on this LLM has started; this iterator is stale")
-
-
-def _checked_context(ctx: int | None, model: models.Model) -> int:
-    if ctx is None:
-        return model.context
-    if not 1 <= ctx <= model.max_context:
-        raise ValueError(f"ctx is {ctx}, expected 1 to {model.max_context} (the model's context)")
-    return ctx

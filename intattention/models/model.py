@@ -1,12 +1,13 @@
 """What a checkpoint is, weights aside: sizes, options, tensor names; and how it is built."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from intattention._core import Decoder, DecoderConfig, ThreadPool
+from intattention._core import Decoder, DecoderConfig, DecoderLayer, PackedWeights, ThreadPool
 from intattention.checkpoint import Checkpoint, FloatFormat
+from intattention.dtypes import F32
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.models.rope import Rope
 from intattention.models.weights import Names, Weights
@@ -15,6 +16,17 @@ Progress = Callable[[int, int, str], None]
 """Called after each tensor with (done, total, name)."""
 
 MAX_HEAD_DIM = 1024
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The weights of a model, packed, and the rotation with the factors that the file holds."""
+
+    embed_tokens: PackedWeights
+    layers: Sequence[DecoderLayer]
+    norm: F32
+    lm_head: PackedWeights | None
+    rope: Rope
 
 
 @dataclass(frozen=True)
@@ -74,8 +86,9 @@ class Model:
                 f"it has {self.head_dim}"
             )
 
-    def config(self, context: int | None = None) -> DecoderConfig:
+    def config(self, context: int | None = None, rope: Rope | None = None) -> DecoderConfig:
         """Sizes and rotations for a use up to ``context`` tokens (None: ``self.context``)."""
+        rope = rope or self.rope
         return DecoderConfig(
             vocab_size=self.vocab_size,
             hidden_size=self.hidden_size,
@@ -86,9 +99,9 @@ class Model:
             head_dim=self.head_dim,
             max_position_embeddings=self.max_context,
             rms_norm_eps=self.rms_norm_eps,
-            rope_theta=self.rope.theta,
-            rope_inverse_frequency=self.rope.frequencies(context or self.context),
-            rope_attention_factor=self.rope.scale(),
+            rope_theta=rope.theta,
+            rope_inverse_frequency=rope.frequencies(context or self.context),
+            rope_attention_factor=rope.scale(),
         )
 
     def build(
@@ -99,15 +112,24 @@ class Model:
         context: int | None = None,
         linears: FloatFormat = "w4g32a",
     ) -> Decoder:
+        """``read`` and ``decoder`` in one."""
+        return self.decoder(checkpoint, self.read(checkpoint, progress, linears), pool, context)
+
+    def read(
+        self,
+        checkpoint: Checkpoint,
+        progress: Progress | None = None,
+        linears: FloatFormat = "w4g32a",
+    ) -> Parts:
         """Reads, checks and packs all weights.
 
-        ``context``: see ``config``. ``linears``: what float matrices are quantised to, except the
-        embedding and the matrix of the logits, which become w8g32. Raises what the checkpoint
-        raises; ModelFileError for tensors that are missing or of another shape,
-        UnsupportedModelError for tensors that have no place in this family.
+        ``linears``: what float matrices are quantised to, except the embedding and the matrix of
+        the logits, which become w8g32. Raises what the checkpoint raises; ModelFileError for
+        tensors that are missing or of another shape, UnsupportedModelError for tensors that have
+        no place in this family.
         """
         weights = Weights(checkpoint, self.expected_shapes(), progress)
-        model = replace(self, rope=self._rope_with_factors(weights))
+        rope = self._rope_with_factors(weights)
         embed = weights.matrix(self.names.embed_tokens, "w8g32")
         layers = [
             weights.layer(self.names, i, self._rotary_heads(), linears, window)
@@ -116,8 +138,17 @@ class Model:
         norm = weights.vector(self.names.norm)
         head = None if self.tied else weights.matrix(self.names.lm_head, "w8g32")
         weights.refuse_leftovers(self.family, self.names.ignored(self.tied))
+        return Parts(embed, layers, norm, head, rope)
+
+    def decoder(
+        self, checkpoint: Checkpoint, parts: Parts, pool: ThreadPool, context: int | None = None
+    ) -> Decoder:
+        """The decoder of ``parts``; ``context``: see ``config``."""
+        config = self.config(context, parts.rope)
         try:
-            return Decoder(model.config(context), embed, layers, norm, head, pool)
+            return Decoder(
+                config, parts.embed_tokens, parts.layers, parts.norm, parts.lm_head, pool
+            )
         except ValueError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
 
