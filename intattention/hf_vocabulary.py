@@ -81,11 +81,8 @@ class _Reader:
         return found
 
     def add_bos(self, bos_id: int | None) -> bool:
-        """tokenizer_config.json's word if it has one, else what tokenizer.json does."""
-        stated = self.config.get("add_bos_token")
-        if isinstance(stated, bool):
-            return stated and bos_id is not None
-        return self.tokenizer.encode("a").ids[:1] == [bos_id]
+        """What tokenizer.json does; it counts, as in transformers 5, and not add_bos_token."""
+        return bos_id is not None and self.tokenizer.encode("a").ids[:1] == [bos_id]
 
     def chat_template(self) -> str:
         file = self.checkpoint.metadata.get("chat_template.jinja")

@@ -1,6 +1,7 @@
 """As test_families.py, with torch at hand: transformers' own files, and everything recomputed."""
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_hf
+import tokenizer_files
 from reference.float_kernels import rope_tables
 from test_families import W8_TOLERANCE, trained_folder
+from tokenizers import processors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 from intattention import _core, models  # noqa: E402
 from intattention.hf_folder import HFFolder  # noqa: E402
+from intattention.tokenizer import TextTokenizer  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -143,3 +147,35 @@ def test_rotation_far_out(tmp_path: Path, name: str) -> None:
     for ours, theirs in zip((cos, sin), expected, strict=True):
         limit = tolerance * decoder_config.rope_attention_factor
         assert (np.abs(ours - theirs[0, :, :64].numpy()) <= limit).all()
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "smollm2"])
+def test_tokenizer_files_of_transformers(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """The same tokenizer.json in transformers and here, on the torture list."""
+    if kind == "sentencepiece":
+        gguf = tokenizer_files.write_sentencepiece_gguf(tmp_path / "model.gguf")
+        settings = {"bos_token": "<s>", "eos_token": "</s>"}
+    else:
+        gguf = request.getfixturevalue("smollm2_path")
+        settings = {"eos_token": "<|im_end|>"}
+    content = tokenizer_files.tokenizer_json(gguf)
+    if kind == "sentencepiece":
+        content.post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
+        )
+    texts = {
+        "tokenizer.json": content.to_str(),
+        "tokenizer_config.json": json.dumps(
+            {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
+        ),
+    }
+    folder = tiny_hf.write(tmp_path / "folder", tiny_hf.config("llama"), texts=texts)
+    ours = TextTokenizer(HFFolder(folder))
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    for text in tokenizer_files.TORTURE:
+        ids = theirs(text)["input_ids"]
+        assert ours.encode(text) == ids
+        decoded = theirs.decode(ids, clean_up_tokenization_spaces=False, skip_special_tokens=True)
+        assert ours.decode(ids) == decoded
