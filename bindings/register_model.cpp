@@ -26,11 +26,13 @@ std::shared_ptr<DecoderLayer> make_layer(const py::array& input_layernorm, const
                                          const SharedWeights& o_proj, const py::array& post_attention_layernorm,
                                          const std::vector<SharedWeights>& gate_up_proj, const SharedWeights& down_proj,
                                          const OptionalArray& qkv_bias, const OptionalArray& q_norm,
-                                         const OptionalArray& k_norm, size_t sliding_window) {
+                                         const OptionalArray& k_norm, size_t sliding_window,
+                                         const OptionalArray& qk_scale, const OptionalArray& k_center) {
   return std::make_shared<DecoderLayer>(DecoderLayer{
       vector_of(input_layernorm, "input_layernorm"), linear_of(qkv_proj), linear_of({o_proj}),
       vector_of(post_attention_layernorm, "post_attention_layernorm"), linear_of(gate_up_proj), linear_of({down_proj}),
-      vector_of(qkv_bias, "qkv_bias"), vector_of(q_norm, "q_norm"), vector_of(k_norm, "k_norm"), sliding_window});
+      vector_of(qkv_bias, "qkv_bias"), vector_of(q_norm, "q_norm"), vector_of(k_norm, "k_norm"), sliding_window,
+      vector_of(qk_scale, "qk_scale"), vector_of(k_center, "k_center")});
 }
 
 Rotary rotary_of(const OptionalArray& inverse_frequency, double attention_factor) {
@@ -146,7 +148,8 @@ void register_model(py::module_& m) {
            py::arg("o_proj").none(false), py::arg("post_attention_layernorm").noconvert(), py::arg("gate_up_proj"),
            py::arg("down_proj").none(false), py::arg("qkv_bias").noconvert() = py::none(),
            py::arg("q_norm").noconvert() = py::none(), py::arg("k_norm").noconvert() = py::none(),
-           py::arg("sliding_window") = 0);
+           py::arg("sliding_window") = 0, py::arg("qk_scale").noconvert() = py::none(),
+           py::arg("k_center").noconvert() = py::none());
   py::class_<Decoder, std::shared_ptr<Decoder>>(m, "Decoder")
       .def(py::init([](const DecoderConfig& config, const SharedWeights& embed_tokens,
                        const std::vector<std::shared_ptr<DecoderLayer>>& layers, const py::array& norm,

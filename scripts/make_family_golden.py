@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write tests/data/families.npz: what transformers computes with the tiny models of tests/tiny_hf.
 
-Needs torch, transformers and this checkout's tests/ folder; four minutes. Usage:
-    python scripts/make_family_golden.py
+Needs torch, transformers and this checkout's tests/ folder. Usage:
+    python scripts/make_family_golden.py [--retrain]    # four minutes with --retrain
 
 - "logits/<case>": float16 [len(POSITIONS), vocab] of every case at POSITIONS of IDS, weights of
   tiny_hf.weights in float32.
@@ -12,6 +12,7 @@ Needs torch, transformers and this checkout's tests/ folder; four minutes. Usage
   "greedy/<family>": int16 [10, 128], 10 prompts of 64 tokens and 64 greedy tokens each.
 """
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -58,7 +59,15 @@ def sequences(random: np.random.RandomState, count: int, length: int) -> np.ndar
     return x
 
 
-def train(config: dict[str, Any], steps: int = 500) -> Any:
+def stored(family: str, config: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The trained weights that the file holds already."""
+    with np.load(OUTPUT) as data:
+        bits = {name: data[f"trained/{family}/{name}"] for name in tiny_hf.weights(config)}
+    return {name: (b.astype(np.uint32) << 16).view(np.float32) for name, b in bits.items()}
+
+
+def train(config: dict[str, Any], steps: int = 500) -> dict[str, np.ndarray]:
+    """Weights that bfloat16 holds."""
     torch.manual_seed(0)
     random = np.random.RandomState(0)
     kind = transformers.AutoConfig.for_model(**config)
@@ -80,7 +89,8 @@ def train(config: dict[str, Any], steps: int = 500) -> Any:
         schedule.step()
         if step % 100 == 99:
             print(config["model_type"], step + 1, f"loss {loss.item():.4f}", flush=True)
-    return model
+    state = model.state_dict()
+    return {name: tiny_hf.as_bf16(state[name].numpy()) for name in tensors}
 
 
 def greedy(model: Any) -> tuple[np.ndarray, float]:
@@ -96,6 +106,9 @@ def greedy(model: Any) -> tuple[np.ndarray, float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--retrain", action="store_true")
+    retrain: bool = parser.parse_args().retrain
     transformers.logging.set_verbosity_error()
     data: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -105,10 +118,13 @@ def main() -> None:
             rows = logits(model, tiny_hf.IDS)[tiny_hf.POSITIONS]
             data[f"logits/{case}"] = rows.astype(np.float16)
             data[f"rope/{case}"] = rope(load(folder), len(tiny_hf.IDS))
+        folder = tiny_hf.write(
+            Path(directory) / "bias", tiny_hf.LARGE_BIAS, tiny_hf.large_bias_weights()
+        )
+        rows = logits(load(folder), tiny_hf.IDS)[tiny_hf.POSITIONS]
+        data["logits/large bias"] = rows.astype(np.float16)
         for family, config in tiny_hf.TRAINED.items():
-            trained = train(config).state_dict()
-            names = tiny_hf.weights(config)
-            tensors = {name: tiny_hf.as_bf16(trained[name].numpy()) for name in names}
+            tensors = train(config) if retrain else stored(family, config)
             folder = tiny_hf.write(Path(directory) / family, config, tensors, "BF16")
             data[f"greedy/{family}"], margin = greedy(load(folder))
             print(f"{family}: smallest margin {margin:.2f}")

@@ -176,15 +176,20 @@ void Decoder::norm_quantize(size_t count, const float* add, const std::vector<fl
 }
 
 void Decoder::bias_norm_qkv(const DecoderLayer& layer, size_t count) {
-  if (layer.qkv_bias.empty() && layer.q_norm.empty() && layer.k_norm.empty()) return;
+  if (layer.qkv_bias.empty() && layer.q_norm.empty() && layer.k_norm.empty() && layer.qk_scale.empty()) return;
   const KernelTable& table = active_table();
   const size_t d = config_.head_dim, q_heads = config_.num_attention_heads;
+  const size_t group = q_heads / config_.num_key_value_heads;
   pool_->parallel_for(count, [&](size_t t, int) {
     float* qkv = work_->qkv.as<float>() + t * qkv_heads() * d;
     for (size_t i = 0; i < layer.qkv_bias.size(); ++i) qkv[i] = qkv[i] + layer.qkv_bias[i];
     for (size_t h = 0; h < q_heads + config_.num_key_value_heads; ++h) {
       const std::vector<float>& norm = h < q_heads ? layer.q_norm : layer.k_norm;
-      if (!norm.empty()) table.rmsnorm_f32(d, qkv + h * d, norm.data(), config_.rms_norm_eps, qkv + h * d);
+      float* head = qkv + h * d;
+      if (!norm.empty()) table.rmsnorm_f32(d, head, norm.data(), config_.rms_norm_eps, head);
+      if (layer.qk_scale.empty()) continue;
+      const float* scale = &layer.qk_scale[(h < q_heads ? h / group : h - q_heads) * d];
+      for (size_t i = 0; i < d; ++i) head[i] = h < q_heads ? head[i] * scale[i] : head[i] / scale[i];
     }
   });
 }
@@ -215,7 +220,7 @@ void Decoder::rope_quantize_q(size_t token, size_t count) {
     float* q = w.qkv.as<float>() + (token * qkv_heads() + h) * d;
     const size_t row = (h / group * count + token) * group + h % group;
     float scale;
-    rotate(token, q);
+    apply_rope(token, q);
     table.quantize_f32s8(1, d, q, w.q.as<int8_t>() + row * d, &scale, nullptr);
     w.q_scale.as<float>()[row] = checked_scale(scale);
   }
@@ -226,13 +231,15 @@ void Decoder::rope_quantize_append_kv(size_t layer, size_t head, size_t first, s
   Workspace& w = *work_;
   const KernelTable& table = active_table();
   const size_t d = config_.head_dim;
+  const std::vector<float>& center = layers_[layer]->k_center;
   int8_t k8[kAppendTokens * kMaxHeadDim], v8[kAppendTokens * kMaxHeadDim];
   float k_scale[kAppendTokens], v_scale[kAppendTokens];
   for (size_t i = 0; i < tokens; ++i) {
     const size_t token = first + i;
     float* k = w.qkv.as<float>() + (token * qkv_heads() + config_.num_attention_heads + head) * d;
     const float* v = k + config_.num_key_value_heads * d;
-    rotate(token, k);
+    apply_rope(token, k);
+    for (size_t c = 0; c < (center.empty() ? 0 : d); ++c) k[c] = k[c] - center[head * d + c];
     table.quantize_f32s8(1, d, k, k8 + i * d, &k_scale[i], nullptr);
     table.quantize_f32s8(1, d, v, v8 + i * d, &v_scale[i], nullptr);
     k_scale[i] = checked_scale(k_scale[i]);
@@ -271,7 +278,7 @@ void Decoder::swiglu_quantize(size_t count) {
   });
 }
 
-void Decoder::rotate(size_t token, float* head) const {
+void Decoder::apply_rope(size_t token, float* head) const {
   const size_t dim = config_.rotary.dim(), offset = token * (dim / 2);
   active_table().rope_f32(dim, work_->cos.as<float>() + offset, work_->sin.as<float>() + offset, head);
 }

@@ -31,6 +31,9 @@ struct DecoderLayer {
   std::vector<float> qkv_bias = {};             // [(heads + 2 kv_heads) * head_dim]
   std::vector<float> q_norm = {}, k_norm = {};  // [head_dim]: RMSNorm of every head before RoPE
   size_t sliding_window = 0;                    // a token sees at most so many keys, itself included; 0: all
+  // What leaves the weights of attention as they are and makes q and k easier to round, [kv_heads * head_dim] each:
+  // q is multiplied and k divided by qk_scale (powers of two, equal in a rotary pair); after RoPE k_center comes off k.
+  std::vector<float> qk_scale = {}, k_center = {};
 };
 
 constexpr size_t kMaxHeadDim = 1024;
@@ -79,7 +82,7 @@ class Decoder {
   void attend(size_t layer, size_t count, size_t position, const KVCache& cache);
   void quantize_rows(size_t count, const float* x, Activations& y);
   void swiglu_quantize(size_t count);
-  void rotate(size_t token, float* head) const;
+  void apply_rope(size_t token, float* head) const;
   void output_logits(size_t first, size_t count, float* logits);
 
   DecoderConfig config_;

@@ -32,6 +32,19 @@ void check_optional(const char* name, const std::vector<float>& weight, size_t n
   if (!weight.empty()) check_vector(name, weight, n);
 }
 
+// Another factor for the two elements of a rotary pair would not commute with RoPE.
+void check_qk_scale(const std::vector<float>& scale, size_t head_dim, size_t rotary_dim) {
+  const size_t half = rotary_dim / 2;
+  for (size_t i = 0; i < scale.size(); ++i) {
+    int exponent;
+    if (!(scale[i] > 0.0f && std::frexp(scale[i], &exponent) == 0.5f))
+      throw InvalidArgument(message("decoder: qk_scale[", i, "] is ", scale[i], ", expected a power of two"));
+    if (i % head_dim < half && scale[i] != scale[i + half])
+      throw InvalidArgument(
+          message("decoder: qk_scale[", i, "] is ", scale[i], " and its rotary partner's ", scale[i + half]));
+  }
+}
+
 void check_rotary(const Rotary& rotary, size_t head_dim) {
   if (rotary.dim() % 16 != 0 || rotary.dim() > head_dim)
     throw InvalidArgument(message("decoder: ", rotary.dim(), " elements of a head rotate, expected a multiple of 16, ",
@@ -73,6 +86,7 @@ void Decoder::check_weights() const {
   check_config(config_);
   const size_t hidden = config_.hidden_size, inter = config_.intermediate_size;
   const size_t q = config_.num_attention_heads * config_.head_dim, kv = config_.num_key_value_heads * config_.head_dim;
+  const size_t rotary_dim = config_.rotary.dim() == 0 ? config_.head_dim : config_.rotary.dim();
   if (layers_.size() != config_.num_hidden_layers)
     throw InvalidArgument(
         message("decoder: ", layers_.size(), " layers given, num_hidden_layers is ", config_.num_hidden_layers));
@@ -89,6 +103,9 @@ void Decoder::check_weights() const {
     check_optional("qkv_bias", layer->qkv_bias, q + 2 * kv);
     check_optional("q_norm", layer->q_norm, config_.head_dim);
     check_optional("k_norm", layer->k_norm, config_.head_dim);
+    check_optional("k_center", layer->k_center, kv);
+    check_optional("qk_scale", layer->qk_scale, kv);
+    check_qk_scale(layer->qk_scale, config_.head_dim, rotary_dim);
   }
 }
 

@@ -29,6 +29,7 @@ MODELS: dict[str, tuple[Config, tuple[str, ...], bool]] = {
     "bias": (Config(), FORMATS, True),
     "norms": (Config(head_dim=32, num_attention_heads=8), ("w8g32",), False),
     "windows": (Config(), ("w4g32a",), False),
+    "balance": (Config(num_attention_heads=6), ("w4g32a",), False),
     "all options": (
         Config(head_dim=32, rope_inverse_frequency=PARTIAL, rope_attention_factor=1.2),
         ("w4g32a", "w8g32"),
@@ -36,11 +37,12 @@ MODELS: dict[str, tuple[Config, tuple[str, ...], bool]] = {
     ),
 }
 # name -> arguments of with_options
-OPTIONS: dict[str, tuple[bool, bool, list[int]]] = {
-    "bias": (True, False, [0, 0]),
-    "norms": (False, True, [0, 0]),
-    "windows": (False, False, [0, 33]),
-    "all options": (True, True, [290, 5]),
+OPTIONS: dict[str, tuple[bool, bool, list[int], bool]] = {
+    "bias": (True, False, [0, 0], False),
+    "norms": (False, True, [0, 0], False),
+    "windows": (False, False, [0, 33], False),
+    "balance": (True, False, [0, 0], True),
+    "all options": (True, True, [290, 5], True),
 }
 
 
@@ -206,7 +208,7 @@ def test_overflow_in_a_layer_is_a_numeric_error(layer: int, norm: str) -> None:
         assert len(cache) == 0
 
 
-@pytest.mark.parametrize("name", ["qkv_bias", "q_norm", "k_norm"])
+@pytest.mark.parametrize("name", ["qkv_bias", "q_norm", "k_norm", "qk_scale", "k_center"])
 def test_wrong_options_raise(name: str) -> None:
     model = random_model(Config())
     for values in (np.ones(24, np.float32), np.full(16, np.nan, np.float32)):
@@ -214,6 +216,17 @@ def test_wrong_options_raise(name: str) -> None:
         layers = [model.layers[0]._replace(options=options), model.layers[1]]
         with pytest.raises(ValueError, match=name):
             build(model._replace(layers=layers))
+
+
+@pytest.mark.parametrize(("at", "value"), [(3, 2.0), (0, 3.0), (0, -1.0), (0, 0.0)])
+def test_scales_that_change_the_result_raise(at: int, value: float) -> None:
+    model = random_model(Config())
+    scale = np.ones(32, np.float32)
+    scale[at] = value
+    options = model.layers[0].options._replace(qk_scale=scale)
+    layers = [model.layers[0]._replace(options=options), model.layers[1]]
+    with pytest.raises(ValueError, match=rf"qk_scale\[{at}\] is {value:g}.*(power|partner)"):
+        build(model._replace(layers=layers))
 
 
 def test_wrong_weights_raise() -> None:

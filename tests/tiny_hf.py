@@ -141,6 +141,23 @@ def weights(config: Mapping[str, Any], seed: int = 1) -> dict[str, F32]:
     return tensors
 
 
+LARGE_BIAS = {**BASE, "model_type": "qwen2", "num_attention_heads": 4, "head_dim": 16,
+              "num_key_value_heads": 2}  # fmt: skip
+
+
+def large_bias_weights() -> dict[str, F32]:
+    """A bias of k of norm 300 in a slow and a fast pair of every head, and small q there."""
+    tensors = weights(LARGE_BIAS)
+    for name, tensor in tensors.items():
+        if name.endswith("k_proj.bias"):
+            tensor.reshape(2, 16)[:, [2, 7, 10, 15]] += np.float32(150)
+        if name.endswith("q_proj.weight"):
+            tensor.reshape(4, 16, -1)[:, [2, 10]] *= np.float32(0.02)
+        if name.endswith("q_proj.bias"):
+            tensor.reshape(4, 16)[:, [2, 10]] *= np.float32(0.02)
+    return tensors
+
+
 def tokenizer() -> Tokenizer:
     """Byte-level BPE with two merges and four special tokens; 260 tokens with some to spare."""
     specials = ["<unk>", "<s>", "</s>", "<|im_end|>"]

@@ -9,6 +9,7 @@ from intattention._core import Decoder, DecoderConfig, DecoderLayer, PackedWeigh
 from intattention.checkpoint import Checkpoint, FloatFormat
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.models.qk_balance import QK, Balance, balance
 from intattention.models.rope import Rope
 from intattention.models.weights import Names, Weights
 
@@ -130,9 +131,16 @@ class Model:
         """
         weights = Weights(checkpoint, self.expected_shapes(), progress)
         rope = self._rope_with_factors(weights)
+        frequencies, factor = rope.frequencies(self.max_context), rope.scale()
+
+        def balanced(qk: QK) -> Balance:
+            if not self.qkv_bias and not self.qk_norm:
+                return Balance(None, None)
+            return balance(qk, self.head_dim, frequencies, factor, self.max_context)
+
         embed = weights.matrix(self.names.embed_tokens, "w8g32")
         layers = [
-            weights.layer(self.names, i, self._rotary_heads(), linears, window)
+            weights.layer(self.names, i, self._rotary_heads(), linears, window, balanced)
             for i, window in enumerate(self.windows)
         ]
         norm = weights.vector(self.names.norm)

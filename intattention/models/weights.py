@@ -10,6 +10,7 @@ from intattention._core import DecoderLayer, PackedWeights
 from intattention.checkpoint import Checkpoint, FloatFormat
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.models.qk_balance import QK, Balance
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Weights:
 
     def layer(
         self, names: Names, index: int, rotary_heads: tuple[int, int], format: FloatFormat,
-        window: int,
+        window: int, balanced: Callable[[QK], Balance],
     ) -> DecoderLayer:  # fmt: skip
         """All tensors of a layer; those that the shapes do not list, it does not have."""
 
@@ -135,23 +136,29 @@ class Weights:
             present = full[0] in self.shapes
             return np.concatenate([self.vector(name) for name in full]) if present else None
 
+        input_layernorm = self.vector(names.in_layer(index, names.input_layernorm))
+        q_proj, k_proj = (
+            matrix(names.q_proj, rotary_heads[0]),
+            matrix(names.k_proj, rotary_heads[1]),
+        )
+        qkv_bias = optional(names.q_bias, names.k_bias, names.v_bias)
+        q_norm, k_norm = optional(names.q_norm), optional(names.k_norm)
+        balance = balanced(QK(q_proj, k_proj, input_layernorm, qkv_bias, q_norm, k_norm))
         return DecoderLayer(
-            input_layernorm=self.vector(names.in_layer(index, names.input_layernorm)),
-            qkv_proj=[
-                matrix(names.q_proj, rotary_heads[0]),
-                matrix(names.k_proj, rotary_heads[1]),
-                matrix(names.v_proj),
-            ],
+            input_layernorm=input_layernorm,
+            qkv_proj=[q_proj, k_proj, matrix(names.v_proj)],
             o_proj=matrix(names.o_proj),
             post_attention_layernorm=self.vector(
                 names.in_layer(index, names.post_attention_layernorm)
             ),
             gate_up_proj=[matrix(names.gate_proj), matrix(names.up_proj)],
             down_proj=matrix(names.down_proj),
-            qkv_bias=optional(names.q_bias, names.k_bias, names.v_bias),
-            q_norm=optional(names.q_norm),
-            k_norm=optional(names.k_norm),
+            qkv_bias=qkv_bias,
+            q_norm=q_norm,
+            k_norm=k_norm,
             sliding_window=window,
+            qk_scale=balance.scale,
+            k_center=balance.center,
         )
 
     def refuse_leftovers(self, family: str, ignored: re.Pattern[str]) -> None:

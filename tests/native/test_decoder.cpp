@@ -10,7 +10,7 @@
 namespace intattention::testing {
 namespace {
 
-// Half of a head rotates; layer 1 has a bias, norms of q and k, and a window.
+// Half of a head rotates; layer 1 has a bias, norms, a scale and a centre of q and k, and a window.
 const DecoderConfig kConfig{96, 64, 96, 2, 4, 2, 32, 512, 1e-5f, 10000.0, {plain_frequencies(10000.0, 16), 1.1}};
 
 class DecoderTest : public KernelTest {
@@ -48,6 +48,8 @@ class DecoderTest : public KernelTest {
         layer.q_norm = random_floats(kConfig.head_dim, 0.5f, 1.5f);
         layer.k_norm = random_floats(kConfig.head_dim, 0.5f, 1.5f);
         layer.sliding_window = 70;
+        layer.qk_scale.assign(kv, 2.0f);
+        layer.k_center = random_floats(kv, -1.0f, 1.0f);
       }
       layers.push_back(std::make_shared<DecoderLayer>(std::move(layer)));
     }

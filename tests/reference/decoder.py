@@ -42,6 +42,8 @@ class Options(NamedTuple):
     q_norm: NDArray[f32] | None = None
     k_norm: NDArray[f32] | None = None
     sliding_window: int = 0
+    qk_scale: NDArray[f32] | None = None
+    k_center: NDArray[f32] | None = None
 
 
 class Layer(NamedTuple):
@@ -71,7 +73,10 @@ def forward(model: Model, ids: NDArray[np.int32]) -> NDArray[f32]:
         h = rmsnorm(x, layer.input_layernorm, c.rms_norm_eps)
         q, k, v = _qkv(layer, h, c)
         window = layer.options.sliding_window
-        o = attention(rope(q, cos, sin), rope(k, cos, sin), v, window=window)
+        k = rope(k, cos, sin)
+        if layer.options.k_center is not None:
+            k = k - layer.options.k_center.reshape(c.num_key_value_heads, 1, c.head_dim)
+        o = attention(rope(q, cos, sin), k, v, window=window)
         x = x + linear(o.transpose(1, 0, 2).reshape(len(ids), -1), layer.o_proj)
         h = rmsnorm(x, layer.post_attention_layernorm, c.rms_norm_eps)
         gate, up = (linear(h, w) for w in layer.gate_up_proj)
@@ -91,6 +96,10 @@ def _qkv(layer: Layer, h: NDArray[f32], c: Config) -> list[NDArray[f32]]:
         q = rmsnorm(q, options.q_norm, c.rms_norm_eps)
     if options.k_norm is not None:
         k = rmsnorm(k, options.k_norm, c.rms_norm_eps)
+    if options.qk_scale is not None:
+        scale = options.qk_scale.reshape(c.num_key_value_heads, 1, c.head_dim)
+        group = c.num_attention_heads // c.num_key_value_heads
+        q, k = q * np.repeat(scale, group, axis=0), k / scale
     return [q, k, v]
 
 
@@ -132,11 +141,19 @@ def random_model(
     return Model(c, weights(c.vocab_size, c.hidden_size, 1.0), layers, norm(), head)
 
 
-def with_options(model: Model, seed: int, bias: bool, norm: bool, windows: list[int]) -> Model:
-    """The model with random biases and norms in every layer and a window of its own for each."""
+def with_options(
+    model: Model, seed: int, bias: bool, norm: bool, windows: list[int], balance: bool = False
+) -> Model:
+    """The model with random biases, norms, scales and centres of q and k in every layer, and a
+    window of its own for each."""
     rng = np.random.default_rng(seed)
     c = model.config
     size = (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
+
+    def scale() -> NDArray[f32]:
+        pairs = 2.0 ** rng.integers(-3, 4, (c.num_key_value_heads, len(c.frequencies)))
+        rest = np.ones((c.num_key_value_heads, c.head_dim - 2 * len(c.frequencies)))
+        return np.concatenate([pairs, pairs, rest], axis=1).reshape(-1).astype(f32)
 
     def options(window: int) -> Options:
         return Options(
@@ -144,6 +161,10 @@ def with_options(model: Model, seed: int, bias: bool, norm: bool, windows: list[
             rng.uniform(0.5, 1.5, c.head_dim).astype(f32) if norm else None,
             rng.uniform(0.5, 1.5, c.head_dim).astype(f32) if norm else None,
             window,
+            scale() if balance else None,
+            rng.standard_normal(c.num_key_value_heads * c.head_dim).astype(f32)
+            if balance
+            else None,
         )
 
     layers = zip(model.layers, windows, strict=True)
