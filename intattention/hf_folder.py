@@ -13,7 +13,7 @@ from intattention.checkpoint import FloatFormat, LogicalTensor, MetadataValue, T
 from intattention.dtypes import F32, U8
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.hf_quantized import read_scheme
-from intattention.models.hf import CONFIG, parse_json
+from intattention.hf_texts import CONFIG, parse_json
 from intattention.quantize import quantize
 from intattention.safetensors_file import SafetensorsFile, StoredTensor
 

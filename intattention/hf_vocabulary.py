@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 
 from intattention.checkpoint import Checkpoint
 from intattention.errors import ModelFileError, UnsupportedModelError
-from intattention.models.hf import CONFIG, parse_json
+from intattention.hf_texts import CONFIG, parse_json
 from intattention.vocabulary import Spelling, Vocabulary, turn_ends
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"

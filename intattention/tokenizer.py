@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from intattention import gguf_vocabulary, hf_vocabulary
 from intattention.chat_template import ChatTemplate
 from intattention.checkpoint import Checkpoint
-from intattention.models.hf import CONFIG
+from intattention.hf_texts import CONFIG
 from intattention.vocabulary import Vocabulary
 
 

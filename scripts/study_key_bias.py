@@ -2,7 +2,7 @@
 """What int8 q and k cost a layer with Qwen2's bias of k, and what remedies bring.
 
 The layer is synthetic (tests/qwen2_layer.py). Relative L1 error of the attention output, softmax
-in double, v exact; the worst of the places where the bias sits, of 2,048 keys from position 0 and
+in double, v exact; the worst of the places where the bias sits, of 1,024 keys from position 0 and
 from 30,000. Some minutes. Usage:
     python scripts/study_key_bias.py
 """

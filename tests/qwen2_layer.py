@@ -16,7 +16,7 @@ from intattention.quantize import quantize_w8g32
 
 F64 = NDArray[np.float64]
 HEAD_DIM, GROUP, HIDDEN, THETA, CONTEXT = 128, 7, 896, 1e6, 32768
-KEYS, QUERIES, BIAS_NATS = 2048, 64, 3.0
+KEYS, QUERIES, BIAS_NATS = 1024, 32, 3.0
 PAIRS = {"slow": [63, 60, 56, 48], "mixed": [63, 48, 32, 16], "middle": [30, 31], "fast": [3, 9]}
 FREQUENCIES = THETA ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))
 

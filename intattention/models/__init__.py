@@ -1,6 +1,7 @@
 """Models: how a checkpoint's metadata and tensor names become a decoder."""
 
 from intattention.checkpoint import Checkpoint
+from intattention.hf_texts import CONFIG
 from intattention.models import gguf, hf
 from intattention.models.model import Model, Progress
 
@@ -13,6 +14,6 @@ def find(checkpoint: Checkpoint) -> Model:
     ModelFileError if keys are missing or absurd, UnsupportedModelError if they ask for what is
     not built.
     """
-    if hf.CONFIG in checkpoint.metadata:
+    if CONFIG in checkpoint.metadata:
         return hf.read_model(checkpoint)
     return gguf.read_model(checkpoint)

@@ -1,25 +1,23 @@
 """config.json -> Model. ``FAMILIES`` is what transformers' class of that model_type does."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from intattention.checkpoint import Checkpoint
 from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.hf_texts import CONFIG, parse_json
 from intattention.metadata import Metadata
 from intattention.models.hf_rope import read_rope
 from intattention.models.limits import MAX_CONTEXT, MAX_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB
 from intattention.models.model import Model
 from intattention.models.weights import HF_NAMES
 
-CONFIG = "config.json"
-
 
 @dataclass(frozen=True)
 class Family:
     """One model class. ``window``: which layers have ``sliding_window``. ``supported``: config
-    keys (absent means the first) and the values that are built. ``defaults``: of absent keys."""
+    keys and the values that are built; absent, a key has the first. ``head_dim``: if absent."""
 
     qkv_bias: bool = False
     qk_norm: bool = False
@@ -78,20 +76,6 @@ def read_model(checkpoint: Checkpoint) -> Model:
     )
     model.check(checkpoint)
     return model
-
-
-def parse_json(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
-    """The JSON object that a checkpoint's metadata hold as text; empty if there is none."""
-    text = checkpoint.metadata.get(name)
-    if text is None:
-        return {}
-    try:
-        parsed = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{checkpoint.path / name} is not JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise ModelFileError(f"{checkpoint.path / name} is not a JSON object")
-    return parsed
 
 
 def refuse_other(meta: Metadata, key: str, supported: tuple[object, ...]) -> None:
