@@ -32,7 +32,7 @@ def fetch(name: str, show_progress: bool = False) -> Path:
         with _progress_bars(show_progress):
             if file is not None:
                 return Path(str(huggingface_hub.hf_hub_download(repo, file)))
-            patterns = [*TEXTS, INDEX, "*.safetensors"]
+            patterns = [*TEXTS, INDEX, "model*.safetensors"]
             return Path(str(huggingface_hub.snapshot_download(repo, allow_patterns=patterns)))
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise ModelNotFoundError(

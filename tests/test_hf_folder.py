@@ -1,13 +1,17 @@
 """Hugging Face folders: what is read, packed and generated, and what is refused with its name."""
 
 import json
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny_hf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from intattention import LLM, _core, models
 from intattention.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
@@ -247,3 +251,20 @@ def test_integer_weights_are_refused(tmp_path: Path) -> None:
     file.write_bytes(field("dtype", "I32")(file.read_bytes()))
     with pytest.raises(UnsupportedModelError, match="the type I32; supported here: F32, F16, BF16"):
         LLM.load(folder, threads=1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_mutated_headers_never_crash(data: st.DataObject) -> None:
+    """Bytes of the header changed at random: one of our errors, or a model."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = tiny_hf.write(Path(directory), LLAMA)
+        file = folder / "model.safetensors"
+        content = bytearray(file.read_bytes())
+        header_bytes = 8 + int.from_bytes(content[:8], "little")
+        for _ in range(data.draw(st.integers(1, 4))):
+            at = data.draw(st.integers(0, header_bytes - 1))
+            content[at] = data.draw(st.integers(0, 255))
+        file.write_bytes(content)
+        with suppress(ModelFileError, UnsupportedModelError):
+            LLM.load(folder, threads=1)
