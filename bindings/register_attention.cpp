@@ -6,16 +6,19 @@
 #include "dispatch.h"
 #include "pool.h"
 #include "register.h"
+#include "rotation.h"
 
 namespace intattention::bindings {
 namespace {
 
-// n head vectors with their scales; throws InvalidArgument if one holds NaN or Inf. `first` is the index of x in its
-// array, for the message.
+// n head vectors, rotated, with their scales; throws InvalidArgument if one holds NaN or Inf. `first` is the index of x
+// in its array, for the message.
 void quantize_heads(const char* name, size_t first, size_t n, size_t d, const float* x, int8_t* q, float* scale) {
-  active_table().quantize_f32s8(n, d, x, q, scale, nullptr);
-  for (size_t i = 0; i < n; ++i)
+  const KernelTable& table = active_table();
+  for (size_t i = 0; i < n; ++i) {
+    rotate_quantize(table, d, x + i * d, q + i * d, scale + i);
     if (!std::isfinite(scale[i])) throw_not_finite(name, first + i);
+  }
 }
 
 KVCache filled_cache(ThreadPool& pool, size_t heads, size_t length, size_t d, const float* k, const float* v) {

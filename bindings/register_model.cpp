@@ -35,14 +35,14 @@ std::shared_ptr<DecoderLayer> make_layer(const py::array& input_layernorm, const
       vector_of(qk_scale, "qk_scale"), vector_of(k_center, "k_center")});
 }
 
-Rotary rotary_of(const OptionalArray& inverse_frequency, double attention_factor) {
-  Rotary rotary;
-  rotary.attention_factor = attention_factor;
+Rope rope_of(const OptionalArray& inverse_frequency, double attention_factor) {
+  Rope rope;
+  rope.attention_factor = attention_factor;
   if (inverse_frequency) {
     const double* data = checked<double>(*inverse_frequency, "rope_inverse_frequency", 1);
-    rotary.inverse_frequency.assign(data, data + dim(*inverse_frequency, 0));
+    rope.inverse_frequency.assign(data, data + dim(*inverse_frequency, 0));
   }
-  return rotary;
+  return rope;
 }
 
 py::array_t<float> forward(Decoder& decoder, const py::array& ids, KVCache& cache, const std::string& logits) {
@@ -114,7 +114,7 @@ void register_config(py::module_& m) {
                                   max_position_embeddings,
                                   rms_norm_eps,
                                   rope_theta,
-                                  rotary_of(rope_inverse_frequency, rope_attention_factor)};
+                                  rope_of(rope_inverse_frequency, rope_attention_factor)};
            }),
            py::kw_only(), py::arg("vocab_size"), py::arg("hidden_size"), py::arg("intermediate_size"),
            py::arg("num_hidden_layers"), py::arg("num_attention_heads"), py::arg("num_key_value_heads"),
@@ -132,10 +132,10 @@ void register_config(py::module_& m) {
       .def_readonly("rope_theta", &DecoderConfig::rope_theta)
       .def_property_readonly("rope_inverse_frequency",
                              [](const DecoderConfig& c) {
-                               return py::array_t<double>(static_cast<py::ssize_t>(c.rotary.inverse_frequency.size()),
-                                                          c.rotary.inverse_frequency.data());
+                               return py::array_t<double>(static_cast<py::ssize_t>(c.rope.inverse_frequency.size()),
+                                                          c.rope.inverse_frequency.data());
                              })
-      .def_property_readonly("rope_attention_factor", [](const DecoderConfig& c) { return c.rotary.attention_factor; });
+      .def_property_readonly("rope_attention_factor", [](const DecoderConfig& c) { return c.rope.attention_factor; });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The kernels of the active table on NumPy arrays, for tests and study.
 #include "arrays.h"
 #include "dispatch.h"
+#include "index_scale.h"
 #include "packing.h"
 #include "register.h"
 
@@ -42,19 +43,22 @@ T in_range(T value, T low, T high, const char* name, size_t row) {
   return value;
 }
 
-py::tuple index_softmax(const py::array& logits, const py::array& key_ratio, const py::array& value_ratio,
-                        const py::array& begin, const py::array& end, int narrow, const py::array& factor,
-                        const py::array& lshift, const py::array& running_max) {
+py::tuple index_softmax(const py::array& logits, const py::array& key_ratio, const py::array& log_scale,
+                        const py::array& sum_weight, const py::array& begin, const py::array& end, int narrow,
+                        const py::array& factor, const py::array& lshift, const py::array& running_max) {
   const int32_t* a = checked<int32_t>(logits, "logits", 2);
   const size_t m = dim(logits, 0), n = dim(logits, 1), padded = round_up(n, 16);
   if (n == 0 || n > kKeyBlock) throw InvalidArgument(message("logits: ", n, " keys, expected 1 to ", kKeyBlock));
   const int16_t* r = checked<int16_t>(key_ratio, "key_ratio", 1);
-  const uint16_t* g = checked<uint16_t>(value_ratio, "value_ratio", 1);
+  const int16_t* l = checked<int16_t>(log_scale, "log_scale", 1);
+  const uint16_t* w = checked<uint16_t>(sum_weight, "sum_weight", 1);
   check_shape(key_ratio, "key_ratio", {n});
-  check_shape(value_ratio, "value_ratio", {n});
+  check_shape(log_scale, "log_scale", {n});
+  check_shape(sum_weight, "sum_weight", {n});
   for (size_t j = 0; j < n; ++j) {
     in_range<int>(r[j], 0, 32767, "key_ratio", j);
-    in_range<int>(g[j], 0, 256, "value_ratio", j);
+    in_range<int>(l[j], -16384, 16383, "log_scale", j);
+    in_range<int>(w[j], 0, kSumWeightOne, "sum_weight", j);
   }
   in_range(narrow, 0, 15, "narrow", 0);
   const int32_t* first = checked<int32_t>(begin, "begin", 1);
@@ -67,9 +71,15 @@ py::tuple index_softmax(const py::array& logits, const py::array& key_ratio, con
   py::array_t<uint8_t> probs = new_array<uint8_t>({m, n});
   py::array_t<int32_t> max = new_array<int32_t>({m});
   py::array_t<uint32_t> sum = new_array<uint32_t>({m});
-  AlignedBuffer block(padded * sizeof(int32_t)), key(padded * 2), value(padded * 2), counts(padded * 2), out(padded);
-  std::copy_n(r, n, key.as<int16_t>());
-  std::copy_n(g, n, value.as<uint16_t>());
+  AlignedBuffer block(padded * sizeof(int32_t)), ratios(padded * 2), logs(padded * 2);
+  AlignedBuffer weight_low(padded), weight_high(padded), counts(padded * 2), out(padded);
+  std::copy_n(r, n, ratios.as<int16_t>());
+  std::copy_n(l, n, logs.as<int16_t>());
+  for (size_t j = 0; j < n; ++j) {
+    weight_low.data()[j] = static_cast<uint8_t>(w[j] & 0xff);
+    weight_high.data()[j] = static_cast<uint8_t>(w[j] >> 8);
+  }
+  const IndexSoftmaxKeys keys{ratios.as<int16_t>(), logs.as<int16_t>(), weight_low.data(), weight_high.data()};
   for (size_t i = 0; i < m; ++i) {
     const int32_t stop = in_range(last[i], 0, static_cast<int32_t>(n), "end", i);
     const int32_t start = in_range(first[i], 0, stop, "begin", i);
@@ -82,8 +92,7 @@ py::tuple index_softmax(const py::array& logits, const py::array& key_ratio, con
                         running,
                         0};
     std::copy_n(a + i * n, n, block.as<int32_t>());
-    active_table().index_softmax_s32u8(padded, block.as<int32_t>(), key.as<int16_t>(), value.as<uint16_t>(), &row,
-                                       counts.as<int16_t>(), out.data());
+    active_table().index_softmax_s32u8(padded, block.as<int32_t>(), &keys, &row, counts.as<int16_t>(), out.data());
     std::copy_n(out.data(), n, probs.mutable_data() + i * n);
     max.mutable_data()[i] = row.max;
     sum.mutable_data()[i] = row.sum;
@@ -181,8 +190,9 @@ void register_ops(py::module_& m) {
       },
       py::arg("a").noconvert(), py::arg("b").noconvert());
   m.def("index_softmax_s32u8", &index_softmax, py::arg("logits").noconvert(), py::arg("key_ratio").noconvert(),
-        py::arg("value_ratio").noconvert(), py::arg("begin").noconvert(), py::arg("end").noconvert(), py::arg("narrow"),
-        py::arg("factor").noconvert(), py::arg("lshift").noconvert(), py::arg("running_max").noconvert());
+        py::arg("log_scale").noconvert(), py::arg("sum_weight").noconvert(), py::arg("begin").noconvert(),
+        py::arg("end").noconvert(), py::arg("narrow"), py::arg("factor").noconvert(), py::arg("lshift").noconvert(),
+        py::arg("running_max").noconvert());
   m.def("quantize_f32s8", &quantize, py::arg("x").noconvert(), py::arg("group"));
   m.def("rmsnorm_f32", &rmsnorm, py::arg("x").noconvert(), py::arg("weight").noconvert(), py::arg("eps"));
   m.def("rope_f32", &rope, py::arg("x").noconvert(), py::arg("cos").noconvert(), py::arg("sin").noconvert());

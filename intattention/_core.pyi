@@ -61,7 +61,8 @@ def gemm_u8s8s32(a: U8, b: S8) -> S32: ...
 def index_softmax_s32u8(
     logits: S32,
     key_ratio: NDArray[np.int16],
-    value_ratio: NDArray[np.uint16],
+    log_scale: NDArray[np.int16],
+    sum_weight: NDArray[np.uint16],
     begin: S32,
     end: S32,
     narrow: int,
@@ -69,7 +70,7 @@ def index_softmax_s32u8(
     lshift: S32,
     running_max: S32,
 ) -> tuple[U8, S32, NDArray[np.uint32]]:
-    """logits [m, n], n <= KEY_BLOCK -> (E' [m, n], max [m], sum of E [m]).
+    """logits [m, n], n <= KEY_BLOCK -> (E' [m, n], max [m], sum [m]).
 
     begin, end, factor, lshift, running_max have one entry per row; running_max of a row that has
     seen no key is -2**30.
@@ -323,6 +324,6 @@ class Decoder:
     def capture_qkv(self, ids: S32, cache: KVCache, layer: int) -> tuple[F32, F32, F32]:
         """What attention of ``layer`` sees for ``ids`` appended to the cache, for studies.
 
-        q [heads, T, head_dim] and k [kv_heads, T, head_dim] after RoPE, v like k, before they are
-        quantised. The cache ends as it was.
+        q [heads, T, head_dim], k [kv_heads, T, head_dim] after RoPE, scale and centre, v like k,
+        before they are quantised. The cache ends as it was.
         """

@@ -50,7 +50,8 @@ def gemm_u8s8s32(a: U8, b: S8) -> S32:
 def index_softmax_s32u8(
     logits: S32,
     key_ratio: NDArray[np.int16],
-    value_ratio: NDArray[np.uint16],
+    log_scale: NDArray[np.int16],
+    sum_weight: NDArray[np.uint16],
     begin: S32,
     end: S32,
     narrow: int,
@@ -61,16 +62,17 @@ def index_softmax_s32u8(
     """Clip and look-up in place of exp, for one key block (docs/numerics.md, sections 3 and 4).
 
     logits: int32 ``[m, n]`` (the A of the page), n <= 256. Per key: key_ratio int16 ``[n]`` (r,
-    Q15, 0..32767), value_ratio uint16 ``[n]`` (g, 0..256). Per row: begin, end int32 ``[m]``
-    (visible keys are begin..end-1), factor int16 ``[m]`` (f, Q15), lshift int32 ``[m]`` (e,
-    0..15), running_max int32 ``[m]`` (counts, or ``NO_MAXIMUM``). narrow: n, 0..15.
-    One count is 6.6/1024 nats.
+    Q15, 0..32767), log_scale int16 ``[n]`` (ln of the scale of V in counts, -16384..16383),
+    sum_weight uint16 ``[n]`` (w, 0..32767). Per row: begin, end int32 ``[m]`` (visible keys are
+    begin..end-1), factor int16 ``[m]`` (f, Q15), lshift int32 ``[m]`` (e, 0..15), running_max
+    int32 ``[m]`` (counts, or ``NO_MAXIMUM``). narrow: n, 0..15. One count is 6.6/1024 nats.
 
-    Returns E' uint8 ``[m, n]`` (0 for masked keys), the new maximum int32 ``[m]`` in counts, and
-    the sum of E uint32 ``[m]``.
+    Returns E' uint8 ``[m, n]`` (0 for masked keys, and for the whole row if the block lies more
+    than 2048 counts below running_max), the block's own maximum int32 ``[m]`` in counts
+    (``NO_MAXIMUM`` if no key is visible), and the sum of E' w uint32 ``[m]``.
     """
     return _core.index_softmax_s32u8(
-        logits, key_ratio, value_ratio, begin, end, narrow, factor, lshift, running_max
+        logits, key_ratio, log_scale, sum_weight, begin, end, narrow, factor, lshift, running_max
     )
 
 

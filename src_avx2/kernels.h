@@ -10,14 +10,15 @@ void gemm_s8s8s32_avx2(size_t m, size_t n, size_t k, const int8_t* a, size_t lda
                        size_t b_stride, int32_t* c, size_t ldc);
 void gemm_u8s8s32_avx2(size_t m, size_t n, size_t k, const uint8_t* a, size_t lda, const int8_t* b_packed,
                        size_t b_stride, int32_t* c, size_t ldc);
-void index_softmax_s32u8_avx2(size_t n, const int32_t* logits, const int16_t* key_ratio, const uint16_t* value_ratio,
-                              IndexSoftmaxRow* row, int16_t* scratch, uint8_t* probs);
+void index_softmax_s32u8_avx2(size_t n, const int32_t* logits, const IndexSoftmaxKeys* keys, IndexSoftmaxRow* row,
+                              int16_t* scratch, uint8_t* probs);
 void gemm_w4a8_avx2(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
                     float* y, size_t ldy);
 void gemm_w8a8_avx2(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y, size_t ldy);
 void quantize_f32s8_avx2(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, float* scaled_sum);
 void rmsnorm_f32_avx2(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_avx2(size_t n, const float* cos, const float* sin, float* x);
+void hadamard_f32_avx2(size_t n, size_t size, const float* x, float* y);
 void swiglu_f32_avx2(size_t n, const float* gate, const float* up, float* y);
 void accumulate_s32f32_avx2(size_t n, float decay, float scale, const int32_t* sum, float* out);
 void softmax_s32s8_avx2(size_t n, const int32_t* logits, FloatSoftmaxRow* row, int8_t* probs);
@@ -52,7 +53,6 @@ void gemm_w4a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, 
                           float* y, size_t ldy);
 void gemm_w8a8_avx512vnni(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
                           size_t ldy);
-void index_softmax_s32u8_avx512vnni(size_t n, const int32_t* logits, const int16_t* key_ratio,
-                                    const uint16_t* value_ratio, IndexSoftmaxRow* row, int16_t* scratch,
-                                    uint8_t* probs);
+void index_softmax_s32u8_avx512vnni(size_t n, const int32_t* logits, const IndexSoftmaxKeys* keys, IndexSoftmaxRow* row,
+                                    int16_t* scratch, uint8_t* probs);
 }  // namespace intattention

@@ -90,7 +90,7 @@ inline Table probability_table(uint32_t sum) {
   const __m256 divisor = _mm256_set1_ps(static_cast<float>(sum));
   __m256i p[4];
   for (int i = 0; i < 4; ++i) {
-    const __m128i e = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kIndexSoftmaxLut + 8 * i));
+    const __m128i e = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kPaperLut + 8 * i));
     const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(e)), _mm256_set1_ps(255.0f));
     p[i] = _mm256_cvtps_epi32(_mm256_div_ps(scaled, divisor));
   }
@@ -115,7 +115,7 @@ uint32_t paper_softmax_s32u8_avx2(size_t n, const int32_t* logits, size_t begin,
                     _mm256_set1_epi32(static_cast<int32_t>(index->half)),
                     _mm_cvtsi32_si128(index->lshift),
                     _mm_cvtsi32_si128(index->shift)};
-  const Table lut = load_table(kIndexSoftmaxLut);
+  const Table lut = load_table(kPaperLut);
   __m128i sum = zero;
   for (size_t j = first; j < last; j += 16) {
     __m128i i = pack16(index_of_8(logits + j, c), index_of_8(logits + j + 8, c));

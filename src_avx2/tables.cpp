@@ -17,6 +17,7 @@ constexpr KernelTable kAvx2Table = {
     quantize_f32s8_avx2,
     rmsnorm_f32_avx2,
     rope_f32_avx2,
+    hadamard_f32_avx2,
     swiglu_f32_avx2,
     accumulate_s32f32_avx2,
     softmax_s32s8_avx2,

@@ -7,17 +7,21 @@
 #include "error.h"
 #include "exp_f32.h"
 #include "index_scale.h"
+#include "packing.h"
+#include "rotation.h"
 
 namespace intattention {
 
 // What one thread needs for one tile.
 struct AttentionWorkspace::Scratch {
-  AlignedBuffer logits, probs, counts, pv, range_state, total_state;
-  BlockRatios ratios;
-  // Per row: shift of the logits; and of the block at hand: seen at all, factors of the output.
+  AlignedBuffer logits, probs, counts, pv, v_row, range_state, total_state;
+  BlockScales scales;
+  // Per row: shift of the logits; and of the block at hand: whether it counts, factors of the output before and of
+  // what it adds, and the log scale of V to which smaller ones were raised.
   std::vector<int> narrow;
-  std::vector<char> visible;
-  std::vector<float> decay, v_scale;
+  std::vector<char> used;
+  std::vector<float> decay, weight;
+  std::vector<int32_t> lowest;
   const AttentionWorkspace* workspace;
   int worker;
 
@@ -26,12 +30,14 @@ struct AttentionWorkspace::Scratch {
         probs(rows * kKeyBlock),
         counts(kKeyBlock * sizeof(int16_t)),
         pv(rows * head_dim * sizeof(int32_t)),
+        v_row(head_dim * sizeof(int32_t)),
         range_state(state_floats * sizeof(float)),
         total_state(state_floats * sizeof(float)),
         narrow(rows),
-        visible(rows),
+        used(rows),
         decay(rows),
-        v_scale(rows),
+        weight(rows),
+        lowest(rows),
         workspace(owner),
         worker(owner_worker) {}
 
@@ -48,11 +54,10 @@ using Scratch = AttentionWorkspace::Scratch;
 // DRAM on an RK3588; the s32 logits of 32 rows x 256 keys (32 KB) stay in L1 + L2.
 constexpr size_t kTileQueryRows = 32;
 
-constexpr float kNatsPerCount = static_cast<float>(6.6 / 1024.0);
-
 using States = RowStates<int32_t>;  // maxima in counts
 
 float decay(int32_t from, int32_t to) {
+  if (from == to) return 1.0f;
   return from == kNoMax ? 0.0f : exp_f32(static_cast<float>(from - to) * kNatsPerCount);
 }
 
@@ -81,12 +86,15 @@ class Kernel {
   }
 
   void store(const QueryTile& tile, const States& total) const {
-    const size_t group = shape_.group(), d = shape_.head_dim;
+    const size_t group = shape_.group(), d = shape_.head_dim, rotation = rotation_size(d);
     for (size_t row = 0; row < total.rows; ++row) {
       const size_t token = tile.first_token + row / group, head = tile.kv_head * group + row % group;
       float* out = out_.data + token * out_.token_stride + head * out_.head_stride;
-      const float inverse = total.sum[row] > 0.0f ? 1.0f / total.sum[row] : 0.0f;
+      // the transform and its inverse multiply by `rotation`
+      const float one = static_cast<float>(kSumWeightOne) / static_cast<float>(rotation);
+      const float inverse = total.sum[row] > 0.0f ? one / total.sum[row] : 0.0f;
       for (size_t c = 0; c < d; ++c) out[c] = total.out[row * d + c] * inverse;
+      table_.hadamard_f32(d, rotation, out, out);
     }
   }
 
@@ -114,36 +122,39 @@ class Kernel {
     table_.gemm_u8s8s32(rows, d, n, scratch.probs.data(), kKeyBlock, kv.v, kTileRows * kKeyBlock,
                         scratch.pv.as<int32_t>(), d);
     for (size_t row = 0; row < rows; ++row)
-      if (scratch.visible[row])
-        table_.accumulate_s32f32(d, scratch.decay[row], scratch.v_scale[row], scratch.pv.as<int32_t>() + row * d,
+      if (scratch.used[row])
+        table_.accumulate_s32f32(d, scratch.decay[row], scratch.weight[row], scratch.pv.as<int32_t>() + row * d,
                                  state.out + row * d);
+    take_off_surplus(keys, kv, scratch, state);
     scratch.stage(AttentionStage::kOther);
   }
 
   // E' of every row of the block into scratch.probs; updates max and sum; leaves the factors for the output.
   void softmax_rows(const QueryTile& tile, size_t start, size_t n, const KVBlock& kv, Scratch& scratch,
                     const States& state) const {
-    scratch.ratios.reset();
+    scratch.scales.reset();
     for (size_t token = 0; token < tile.tokens; ++token) {
       const KeySpan span = visible(tile.first_token + token, start);
-      const BlockRatios& ratios = ratios_for(span, kv, scratch);
+      const BlockScales& scales = scales_for(span, kv, scratch);
       for (size_t row = token * shape_.group(); row < (token + 1) * shape_.group(); ++row)
-        softmax_row(tile, row, span, n, ratios, scratch, state);
+        softmax_row(tile, row, span, n, scales, scratch, state);
     }
   }
 
-  // The ratios over keys [0, span.end): the cache's own if that is the whole block and it is full.
-  const BlockRatios& ratios_for(const KeySpan& span, const KVBlock& kv, Scratch& scratch) const {
-    if (span.end == kKeyBlock && kv.ratios != nullptr) return *kv.ratios;
-    scratch.ratios.extend_to(span.end, kv.k_scale, kv.v_scale);
-    return scratch.ratios;
+  // The scales over keys [0, span.end): the cache's own if that is the whole block and it is full.
+  const BlockScales& scales_for(const KeySpan& span, const KVBlock& kv, Scratch& scratch) const {
+    if (span.end == kKeyBlock && kv.scales != nullptr) return *kv.scales;
+    scratch.scales.extend_to(span.end, kv.k_scale, kv.v_log_scale);
+    return scratch.scales;
   }
 
-  void softmax_row(const QueryTile& tile, size_t row, const KeySpan& span, size_t n, const BlockRatios& ratios,
+  void softmax_row(const QueryTile& tile, size_t row, const KeySpan& span, size_t n, const BlockScales& scales,
                    Scratch& scratch, const States& state) const {
     const float q_scale = q_scale_[(tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() + row];
     const int narrow = scratch.narrow[row];
-    const RowFactor f = row_factor(q_scale, ratios.k_scale_max, shape_.scale, narrow);
+    // q and k are each sqrt(rotation) too large
+    const float scale = shape_.scale / static_cast<float>(rotation_size(shape_.head_dim));
+    const RowFactor f = row_factor(q_scale, scales.k_scale_max, scale, narrow);
     IndexSoftmaxRow io{};
     io.begin = static_cast<uint32_t>(span.begin);
     io.end = static_cast<uint32_t>(span.end);
@@ -151,14 +162,41 @@ class Kernel {
     io.lshift = f.lshift;
     io.factor = f.factor;
     io.max = state.max[row];
-    table_.index_softmax_s32u8(n, scratch.logits.as<int32_t>() + row * kKeyBlock, ratios.key_ratio, ratios.value_ratio,
-                               &io, scratch.counts.as<int16_t>(), scratch.probs.data() + row * kKeyBlock);
-    scratch.visible[row] = !span.empty();
-    if (span.empty()) return;
-    scratch.decay[row] = decay(state.max[row], io.max);
-    scratch.v_scale[row] = ratios.v_scale_max;
-    state.sum[row] = state.sum[row] * scratch.decay[row] + static_cast<float>(io.sum);
-    state.max[row] = io.max;
+    const IndexSoftmaxKeys keys = scales.keys();
+    table_.index_softmax_s32u8(n, scratch.logits.as<int32_t>() + row * kKeyBlock, &keys, &io,
+                               scratch.counts.as<int16_t>(), scratch.probs.data() + row * kKeyBlock);
+    scratch.used[row] = io.sum > 0;
+    if (io.sum == 0) return;
+    const int32_t max = std::max(state.max[row], io.max);
+    scratch.decay[row] = decay(state.max[row], max);
+    scratch.weight[row] = decay(io.max, max);
+    scratch.lowest[row] = scales.lowest();
+    state.sum[row] =
+        state.sum[row] * scratch.decay[row] + (static_cast<float>(io.sum) * scales.sum_unit) * scratch.weight[row];
+    state.max[row] = max;
+  }
+
+  // E' of a key whose scale of V was raised multiplies v8 by too much: the difference is taken off in float. Rare: a
+  // scale below 1/16 of the block's largest.
+  void take_off_surplus(size_t keys, const KVBlock& kv, Scratch& scratch, const States& state) const {
+    int32_t highest = kNoMax;
+    for (size_t row = 0; row < state.rows; ++row)
+      if (scratch.used[row]) highest = std::max(highest, scratch.lowest[row]);
+    const size_t d = shape_.head_dim;
+    const B8Layout layout{cache_.inner(), kTileRows * kKeyBlock};
+    int32_t* v = scratch.v_row.as<int32_t>();
+    for (size_t j = 0; j < keys; ++j) {
+      const int32_t own = kv.v_log_scale[j];
+      if (own >= highest) continue;
+      for (size_t c = 0; c < d; ++c) v[c] = kv.v[b8_offset(layout, c, j)];
+      for (size_t row = 0; row < state.rows; ++row) {
+        const uint8_t e = scratch.probs.data()[row * kKeyBlock + j];
+        if (e == 0 || own >= scratch.lowest[row]) continue;
+        const float share = exp_f32(static_cast<float>(own - scratch.lowest[row]) * kNatsPerCount);
+        const float surplus = (static_cast<float>(e) * (1.0f - share)) * scratch.weight[row];
+        table_.accumulate_s32f32(d, 1.0f, -surplus, v, state.out + row * d);
+      }
+    }
   }
 
  public:

@@ -29,7 +29,7 @@ struct Decoder::Workspace {
   AlignedBuffer projected;  // f32 [T][hidden], output of o_proj and down_proj
   AlignedBuffer gate_up;    // f32 [T][2 * intermediate]
   AlignedBuffer act;        // f32 [T][intermediate]
-  AlignedBuffer cos, sin;   // f32 [T][rotary.dim() / 2]
+  AlignedBuffer cos, sin;   // f32 [T][rope.dim() / 2]
   Activations normed_q, attn_q, act_q;
   AttentionWorkspace attention;
   std::atomic<bool> finite{true};  // no NaN or Inf seen in q, k, v of this batch
@@ -45,8 +45,8 @@ struct Decoder::Workspace {
         projected(tokens * c.hidden_size * sizeof(float)),
         gate_up(tokens * 2 * c.intermediate_size * sizeof(float)),
         act(tokens * c.intermediate_size * sizeof(float)),
-        cos(tokens * c.rotary.dim() / 2 * sizeof(float)),
-        sin(tokens * c.rotary.dim() / 2 * sizeof(float)),
+        cos(tokens * c.rope.dim() / 2 * sizeof(float)),
+        sin(tokens * c.rope.dim() / 2 * sizeof(float)),
         normed_q(tokens, c.hidden_size),
         attn_q(tokens, c.num_attention_heads * c.head_dim),
         act_q(tokens, c.intermediate_size) {}
@@ -62,8 +62,8 @@ Decoder::Decoder(const DecoderConfig& config, Weights embed_tokens,
       lm_head_({lm_head ? std::move(lm_head) : embed_tokens_}),
       pool_(std::move(pool)) {
   check_weights();
-  if (config_.rotary.inverse_frequency.empty())
-    config_.rotary.inverse_frequency = plain_frequencies(config_.rope_theta, config_.head_dim);
+  if (config_.rope.inverse_frequency.empty())
+    config_.rope.inverse_frequency = plain_frequencies(config_.rope_theta, config_.head_dim);
 }
 
 void Decoder::forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits) {
@@ -91,7 +91,7 @@ void Decoder::capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size
   const ThreadPool::CallerPin pin(*pool_);
   for (size_t done = 0; done < count;) {
     const size_t batch = std::min(kMaxBatch, count - done), position = cache.length() + done;
-    config_.rotary.angles(position, batch, work_->cos.as<float>(), work_->sin.as<float>());
+    config_.rope.angles(position, batch, work_->cos.as<float>(), work_->sin.as<float>());
     embed(ids + done, batch);
     const float* residual = nullptr;
     for (size_t i = 0; i < layer; ++i) residual = run_layer(i, batch, position, cache, residual);
@@ -113,7 +113,7 @@ void Decoder::prepare(const int32_t* ids, size_t count, KVCache& cache) {
 
 void Decoder::forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows,
                             float* logits) {
-  config_.rotary.angles(position, count, work_->cos.as<float>(), work_->sin.as<float>());
+  config_.rope.angles(position, count, work_->cos.as<float>(), work_->sin.as<float>());
   embed(ids, count);
   const float* residual = nullptr;
   for (size_t i = 0; i < layers_.size(); ++i) residual = run_layer(i, count, position, cache, residual);
@@ -221,7 +221,7 @@ void Decoder::rope_quantize_q(size_t token, size_t count) {
     const size_t row = (h / group * count + token) * group + h % group;
     float scale;
     apply_rope(token, q);
-    table.quantize_f32s8(1, d, q, w.q.as<int8_t>() + row * d, &scale, nullptr);
+    rotate_quantize(table, d, q, w.q.as<int8_t>() + row * d, &scale);
     w.q_scale.as<float>()[row] = checked_scale(scale);
   }
 }
@@ -240,8 +240,8 @@ void Decoder::rope_quantize_append_kv(size_t layer, size_t head, size_t first, s
     const float* v = k + config_.num_key_value_heads * d;
     apply_rope(token, k);
     for (size_t c = 0; c < (center.empty() ? 0 : d); ++c) k[c] = k[c] - center[head * d + c];
-    table.quantize_f32s8(1, d, k, k8 + i * d, &k_scale[i], nullptr);
-    table.quantize_f32s8(1, d, v, v8 + i * d, &v_scale[i], nullptr);
+    rotate_quantize(table, d, k, k8 + i * d, &k_scale[i]);
+    rotate_quantize(table, d, v, v8 + i * d, &v_scale[i]);
     k_scale[i] = checked_scale(k_scale[i]);
     v_scale[i] = checked_scale(v_scale[i]);
   }
@@ -279,7 +279,7 @@ void Decoder::swiglu_quantize(size_t count) {
 }
 
 void Decoder::apply_rope(size_t token, float* head) const {
-  const size_t dim = config_.rotary.dim(), offset = token * (dim / 2);
+  const size_t dim = config_.rope.dim(), offset = token * (dim / 2);
   active_table().rope_f32(dim, work_->cos.as<float>() + offset, work_->sin.as<float>() + offset, head);
 }
 

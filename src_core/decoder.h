@@ -8,7 +8,8 @@
 
 #include "kv_cache.h"
 #include "linear.h"
-#include "rotary.h"
+#include "rope.h"
+#include "rotation.h"
 
 namespace intattention {
 
@@ -18,7 +19,7 @@ struct DecoderConfig {
   size_t max_position_embeddings;
   float rms_norm_eps;
   double rope_theta;
-  Rotary rotary = {};  // no frequencies: the plain ones of rope_theta over the whole head
+  Rope rope = {};  // no frequencies: the plain ones of rope_theta over the whole head
 };
 
 struct DecoderLayer {
@@ -35,8 +36,6 @@ struct DecoderLayer {
   // q is multiplied and k divided by qk_scale (powers of two, equal in a rotary pair); after RoPE k_center comes off k.
   std::vector<float> qk_scale = {}, k_center = {};
 };
-
-constexpr size_t kMaxHeadDim = 1024;
 
 enum class LogitRows { kNone, kLast, kAll };
 
@@ -58,7 +57,7 @@ class Decoder {
   void forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits);
 
   // Runs the ids through layers 0 .. layer-1 and gives what attention of `layer` sees, for studies and benchmarks:
-  // f32 [count][(heads + 2 * kv_heads) * head_dim], q and k after RoPE, v. `cache` ends as it was.
+  // f32 [count][(heads + 2 * kv_heads) * head_dim], q and k after RoPE, scale and centre, v. `cache` ends as it was.
   void capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size_t layer, float* qkv);
 
  private:

@@ -45,15 +45,15 @@ void check_qk_scale(const std::vector<float>& scale, size_t head_dim, size_t rot
   }
 }
 
-void check_rotary(const Rotary& rotary, size_t head_dim) {
-  if (rotary.dim() % 16 != 0 || rotary.dim() > head_dim)
-    throw InvalidArgument(message("decoder: ", rotary.dim(), " elements of a head rotate, expected a multiple of 16, ",
+void check_rope(const Rope& rope, size_t head_dim) {
+  if (rope.dim() % 16 != 0 || rope.dim() > head_dim)
+    throw InvalidArgument(message("decoder: ", rope.dim(), " elements of a head rotate, expected a multiple of 16, ",
                                   "at most head_dim ", head_dim));
-  for (size_t i = 0; i < rotary.inverse_frequency.size(); ++i)
-    if (!(std::isfinite(rotary.inverse_frequency[i]) && rotary.inverse_frequency[i] >= 0.0))
-      throw InvalidArgument(message("decoder: rotary frequency ", i, " is ", rotary.inverse_frequency[i]));
-  if (!(std::isfinite(rotary.attention_factor) && rotary.attention_factor > 0.0))
-    throw InvalidArgument(message("decoder: the rotary attention factor is ", rotary.attention_factor));
+  for (size_t i = 0; i < rope.inverse_frequency.size(); ++i)
+    if (!(std::isfinite(rope.inverse_frequency[i]) && rope.inverse_frequency[i] >= 0.0))
+      throw InvalidArgument(message("decoder: rotary frequency ", i, " is ", rope.inverse_frequency[i]));
+  if (!(std::isfinite(rope.attention_factor) && rope.attention_factor > 0.0))
+    throw InvalidArgument(message("decoder: the rotary attention factor is ", rope.attention_factor));
 }
 
 void check_config(const DecoderConfig& c) {
@@ -77,7 +77,7 @@ void check_config(const DecoderConfig& c) {
     throw InvalidArgument(message("decoder: rms_norm_eps ", c.rms_norm_eps, " is not in [0, 1)"));
   if (!(c.rope_theta >= 1.0 && std::isfinite(c.rope_theta)))
     throw InvalidArgument(message("decoder: rope_theta ", c.rope_theta, " is not a finite number >= 1"));
-  check_rotary(c.rotary, c.head_dim);
+  check_rope(c.rope, c.head_dim);
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ void Decoder::check_weights() const {
   check_config(config_);
   const size_t hidden = config_.hidden_size, inter = config_.intermediate_size;
   const size_t q = config_.num_attention_heads * config_.head_dim, kv = config_.num_key_value_heads * config_.head_dim;
-  const size_t rotary_dim = config_.rotary.dim() == 0 ? config_.head_dim : config_.rotary.dim();
+  const size_t rotary_dim = config_.rope.dim() == 0 ? config_.head_dim : config_.rope.dim();
   if (layers_.size() != config_.num_hidden_layers)
     throw InvalidArgument(
         message("decoder: ", layers_.size(), " layers given, num_hidden_layers is ", config_.num_hidden_layers));

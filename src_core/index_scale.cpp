@@ -1,6 +1,9 @@
 #include "index_scale.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "exp_f32.h"
 
 namespace intattention {
 namespace {
@@ -14,24 +17,26 @@ int32_t rne(float x) {
   return static_cast<int32_t>((x + kRound) - kRound);
 }
 
-// ratio[j] = rne(scale[j] * (one / max)) for j in [begin, end)
-template <typename T>
-void fill_ratios(const float* scale, float max, float one, size_t begin, size_t end, T* ratio) {
-  const float inverse = max < kTinyScale ? 0.0f : one / max;
+// ratio[j] = rne(scale[j] * (32767 / max)) for j in [begin, end)
+void fill_key_ratios(const float* scale, float max, size_t begin, size_t end, int16_t* ratio) {
+  constexpr float kOne = 32767.0f;
+  const float inverse = max < kTinyScale ? 0.0f : kOne / max;
   for (size_t j = begin; j < end; ++j) {
     const float value = scale[j] * inverse;
-    ratio[j] = static_cast<T>(rne(value < one ? value : one));
+    ratio[j] = static_cast<int16_t>(rne(value < kOne ? value : kOne));
   }
 }
 
-// Extends (max, ratio) from the prefix `begin` to `end`; a new maximum changes the whole prefix.
-template <typename T>
-void extend(const float* scale, float one, size_t begin, size_t end, float* max, T* ratio) {
-  float largest = *max;
-  for (size_t j = begin; j < end; ++j) largest = scale[j] > largest ? scale[j] : largest;
-  fill_ratios(scale, largest, one, largest > *max ? 0 : begin, end, ratio);
-  *max = largest;
-}
+// [i] = rne(32767 * exp(-i counts)): what E' of a key counts in the row sum whose scale of V is i counts above the
+// smallest.
+struct SumWeights {
+  uint16_t value[kLogScaleContrast + 1];
+
+  SumWeights() {
+    for (int i = 0; i <= kLogScaleContrast; ++i)
+      value[i] = static_cast<uint16_t>(std::nearbyint(kSumWeightOne * std::exp(-i / kCountsPerNat)));
+  }
+};
 
 }  // namespace
 
@@ -55,10 +60,39 @@ RowFactor row_factor(float q_scale, float k_scale_max, float scale, int narrow) 
   return {static_cast<int16_t>(std::min(rne(mantissa), 32767)), lshift};
 }
 
-void BlockRatios::extend_to(size_t new_end, const float* k_scale, const float* v_scale) {
+int16_t log_scale(float v_scale) {
+  const double floored = std::max(static_cast<double>(v_scale), 1e-25);
+  return static_cast<int16_t>(std::nearbyint(std::log(floored) * kCountsPerNat));
+}
+
+void BlockScales::reset() {
+  end = 0;
+  k_scale_max = 0.0f;
+  log_max = kNoMax;
+  log_min = -kNoMax;
+}
+
+void BlockScales::extend_to(size_t new_end, const float* k_scale, const int16_t* v_log_scale) {
   if (new_end <= end) return;
-  extend(k_scale, 32767.0f, end, new_end, &k_scale_max, key_ratio);
-  extend(v_scale, 256.0f, end, new_end, &v_scale_max, value_ratio);
+  const float k_before = k_scale_max;
+  const int32_t max_before = log_max, min_before = log_min;
+  for (size_t j = end; j < new_end; ++j) {
+    k_scale_max = std::max(k_scale_max, k_scale[j]);
+    log_max = std::max<int32_t>(log_max, v_log_scale[j]);
+    log_min = std::min<int32_t>(log_min, v_log_scale[j]);
+  }
+  // a new extreme changes the whole prefix
+  fill_key_ratios(k_scale, k_scale_max, k_scale_max > k_before ? 0 : end, new_end, key_ratio);
+  static const SumWeights weights;
+  const int32_t bound = lowest(), smallest = std::max(log_min, bound);
+  for (size_t j = log_max > max_before || log_min < min_before ? 0 : end; j < new_end; ++j) {
+    const int32_t raised = std::max<int32_t>(v_log_scale[j], bound);
+    log_scale[j] = static_cast<int16_t>(raised);
+    const uint16_t weight = weights.value[raised - smallest];
+    weight_low[j] = static_cast<uint8_t>(weight & 0xff);
+    weight_high[j] = static_cast<uint8_t>(weight >> 8);
+  }
+  sum_unit = exp_f32(static_cast<float>(-smallest) * kNatsPerCount);
   end = new_end;
 }
 

@@ -58,24 +58,33 @@ struct IndexSoftmaxRow {
   int32_t narrow;       // n of the rounding narrow, 0..15
   int32_t lshift;       // e of the saturating left shift, 0..15
   int16_t factor;       // Q15 row factor, 0..32767
-  int32_t max;          // in: running max in counts (kNoMax before the first key); out: updated
-  uint32_t sum;         // out: sum of E over the visible keys
+  int32_t max;   // in: running max in counts (kNoMax before the first key); out: the block's own (kNoMax if empty)
+  uint32_t sum;  // out: sum of E' * weight over the visible keys
 };
 constexpr int32_t kNoMax = -(1 << 30);
+// A block whose maximum lies further below the running one adds nothing (e^-13.2).
+constexpr int32_t kDropCounts = 2048;
+
+// What the index softmax knows of the n keys of a block; all arrays have n elements.
+struct IndexSoftmaxKeys {
+  const int16_t* key_ratio;  // 0..32767, Q15
+  const int16_t* log_scale;  // ln of the scale of V in counts, -16384..16383
+  // What E' counts in the row sum, 0..32767, in two halves: byte products are what dot product instructions do.
+  const uint8_t *weight_low, *weight_high;
+};
 
 // docs/numerics.md section 3. For visible keys j of the row:
 //   B = sat16((A[j] + (n ? 1 << (n-1) : 0)) >> n)                 rounding narrow
 //   u = mulhrs(B, key_ratio[j])                                    (x*y + 2^14) >> 15
-//   t = mulhrs(sat16(u << e), factor)                              counts, 1024 = c = 6.6 nats
-//   max = max(max_in, max_j t)
-//   E = LUT[(min(max - t, 1024) * 31 + 512) >> 10]
-//   E'= (E * value_ratio[j] + 128) >> 8
-// and sum += E; keys outside [begin, end) get E' = 0. probs[0..n) is written.
+//   y = sat16(mulhrs(sat16(u << e), factor) + log_scale[j])        counts, 1024 = c = 6.6 nats
+//   own = max_j y
+//   E'= own + kDropCounts < max ? 0 : LUT[(min(own - y, 1024) * 63 + 512) >> 10]
+// and sum += E' * (weight_low[j] + 256 * weight_high[j]), max = own; keys outside [begin, end) get E' = 0. probs[0..n)
+// is written.
 //   n            keys in the buffers, a multiple of 16, <= kKeyBlock
-//   key_ratio    s16 [n], 0..32767; value_ratio u16 [n], 0..256
 //   scratch      s16 [n], the kernel's own between its passes
-using IndexSoftmaxS32U8 = void (*)(size_t n, const int32_t* logits, const int16_t* key_ratio,
-                                   const uint16_t* value_ratio, IndexSoftmaxRow* row, int16_t* scratch, uint8_t* probs);
+using IndexSoftmaxS32U8 = void (*)(size_t n, const int32_t* logits, const IndexSoftmaxKeys* keys, IndexSoftmaxRow* row,
+                                   int16_t* scratch, uint8_t* probs);
 
 // Activations of a linear: s8 in groups of 32 along k, each with a scale (QuantizeF32S8).
 struct QuantizedRows {
@@ -109,6 +118,11 @@ using RmsNormF32 = void (*)(size_t n, const float* x, const float* weight, float
 // Rotates pairs (i, i + n/2) of one head vector in place: n a multiple of 16,
 //   a' = a*cos[i] - b*sin[i];  b' = b*cos[i] + a*sin[i];  cos, sin float [n/2].
 using RopeF32 = void (*)(size_t n, const float* cos, const float* sin, float* x);
+
+// Walsh-Hadamard transform of each `size` consecutive of n floats, unnormalised: for half = 1, 2, 4, ... size / 2
+//   (a, b) <- (a + b, a - b)   for all pairs of elements `half` apart
+// size a power of two, at least 16, dividing n; y may be x.
+using HadamardF32 = void (*)(size_t n, size_t size, const float* x, float* y);
 
 // y[i] = (gate[i] / (1 + exp_f32(-gate[i]))) * up[i]; n a multiple of 8; exp_f32 in exp_f32.h.
 using SwigluF32 = void (*)(size_t n, const float* gate, const float* up, float* y);
@@ -197,6 +211,7 @@ struct KernelTable {
   QuantizeF32S8 quantize_f32s8;
   RmsNormF32 rmsnorm_f32;
   RopeF32 rope_f32;
+  HadamardF32 hadamard_f32;
   SwigluF32 swiglu_f32;
   AccumulateS32F32 accumulate_s32f32;
   SoftmaxS32S8 softmax_s32s8;
@@ -211,7 +226,9 @@ struct KernelTable {
   SoftmaxF32F16 softmax_f32f16;
 };
 
-// LUT[i] = rne(255 * exp(-6.6 * i / 31)); checked against the formula in tests/test_index_softmax.py.
-extern const uint8_t kIndexSoftmaxLut[32];
+// LUT[i] = max(1, rne(255 * exp(-6.6 * i / 63))), and LUT[63] = 0; tests/test_index_softmax.py checks the formula.
+extern const uint8_t kIndexSoftmaxLut[64];
+// The published table: rne(255 * exp(-6.6 * i / 31)).
+extern const uint8_t kPaperLut[32];
 
 }  // namespace intattention

@@ -67,8 +67,9 @@ void KVCache::write(size_t layer, size_t head, size_t position, size_t count, co
   int8_t* k_tiles = reinterpret_cast<int8_t*>(head_data(layer, head, position / kKeyBlock));
   int8_t* v_tiles = k_tiles + kKeyBlock * d;
   float* scales = reinterpret_cast<float*>(v_tiles + kKeyBlock * d);
+  int16_t* v_log_scale = reinterpret_cast<int16_t*>(scales + kKeyBlock);
   std::copy_n(k_scale, count, scales + first);
-  std::copy_n(v_scale, count, scales + kKeyBlock + first);
+  std::transform(v_scale, v_scale + count, v_log_scale + first, log_scale);
   const B8Layout k_layout{inner_, kTileRows * d}, v_layout{inner_, kTileRows * kKeyBlock};
   for (size_t i = 0; i < count; ++i)
     for (size_t c = 0; c < d; c += inner_)
@@ -88,10 +89,9 @@ void KVCache::set_length(size_t length) {
   for (size_t index = length_ / kKeyBlock; index < length / kKeyBlock; ++index)
     for (size_t layer = 0; layer < n_layers_; ++layer)
       for (size_t head = 0; head < n_kv_heads_; ++head) {
-        uint8_t* scales = head_data(layer, head, index) + 2 * kKeyBlock * head_dim_;
-        const float* k_scale = reinterpret_cast<const float*>(scales);
-        BlockRatios* ratios = new (scales + 2 * kKeyBlock * sizeof(float)) BlockRatios;
-        ratios->extend_to(kKeyBlock, k_scale, k_scale + kKeyBlock);
+        const KVBlock kv = block(layer, head, index);
+        uint8_t* memory = head_data(layer, head, index) + scales_offset();
+        (new (memory) BlockScales)->extend_to(kKeyBlock, kv.k_scale, kv.v_log_scale);
       }
   length_ = length;
 }
@@ -103,12 +103,12 @@ void KVCache::truncate(size_t length) {
 }
 
 KVBlock KVCache::block(size_t layer, size_t head, size_t index) const {
-  const int8_t* k = reinterpret_cast<const int8_t*>(head_data(layer, head, index));
-  const int8_t* v = k + kKeyBlock * head_dim_;
-  const float* scales = reinterpret_cast<const float*>(v + kKeyBlock * head_dim_);
+  const uint8_t* memory = head_data(layer, head, index);
+  const int8_t* k = reinterpret_cast<const int8_t*>(memory);
+  const float* k_scale = reinterpret_cast<const float*>(k + 2 * kKeyBlock * head_dim_);
   const bool full = index < length_ / kKeyBlock;
-  return {k, v, scales, scales + kKeyBlock,
-          full ? reinterpret_cast<const BlockRatios*>(scales + 2 * kKeyBlock) : nullptr};
+  return {k, k + kKeyBlock * head_dim_, k_scale, reinterpret_cast<const int16_t*>(k_scale + kKeyBlock),
+          full ? reinterpret_cast<const BlockScales*>(memory + scales_offset()) : nullptr};
 }
 
 }  // namespace intattention

@@ -4,8 +4,9 @@
 // A block holds, for each (layer, kv head), in this order:
 //   K tiles   256 keys x head_dim       8 keys interleaved,     tile_stride 8 * head_dim
 //   V tiles   head_dim x 256 keys       8 channels interleaved, tile_stride 8 * 256
-//   s_k[256], s_v[256]                  float32
-//   BlockRatios                         filled in when the block is full, for the index softmax
+//   s_k[256]                            float32
+//   ln s_v[256]                         int16, counts (log_scale in index_scale.h)
+//   BlockScales                         filled in when the block is full, for the index softmax
 // so growth never copies and a row is written once. Forks share full blocks; a shared block is copied
 // when it is about to be written.
 //
@@ -27,8 +28,8 @@ struct KVBlock {
   const int8_t* k;
   const int8_t* v;
   const float* k_scale;
-  const float* v_scale;
-  const BlockRatios* ratios;  // null unless the block was full at the last set_length()
+  const int16_t* v_log_scale;
+  const BlockScales* scales;  // null unless the block was full at the last set_length()
 };
 
 class KVCache {
@@ -61,8 +62,9 @@ class KVCache {
   KVBlock block(size_t layer, size_t head, size_t index) const;
 
  private:
+  size_t scales_offset() const { return kKeyBlock * (2 * head_dim_ + sizeof(float) + sizeof(int16_t)); }
   size_t head_bytes() const {
-    const size_t bytes = 2 * kKeyBlock * (head_dim_ + sizeof(float)) + sizeof(BlockRatios);
+    const size_t bytes = scales_offset() + sizeof(BlockScales);
     return (bytes + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment * AlignedBuffer::kAlignment;
   }
   uint8_t* head_data(size_t layer, size_t head, size_t index) const {
@@ -71,7 +73,7 @@ class KVCache {
   size_t block_bytes() const { return n_layers_ * n_kv_heads_ * head_bytes(); }
   size_t head_offset(size_t layer, size_t head) const { return (layer * n_kv_heads_ + head) * head_bytes(); }
 
-  static_assert(sizeof(BlockRatios) % alignof(BlockRatios) == 0 && alignof(BlockRatios) <= 16,
+  static_assert(sizeof(BlockScales) % alignof(BlockScales) == 0 && alignof(BlockScales) <= 16,
                 "head_dim is a multiple of 16, so every part of a block stays aligned");
 
   size_t n_layers_, n_kv_heads_, head_dim_, max_len_, length_ = 0;

@@ -76,7 +76,7 @@ inline uint8x16x2_t probability_table(uint32_t sum) {
   const float32x4_t divisor = vdupq_n_f32(static_cast<float>(sum));
   uint32x4_t p[8];
   for (int i = 0; i < 4; ++i) {
-    const uint16x8_t e = vmovl_u8(vld1_u8(kIndexSoftmaxLut + 8 * i));
+    const uint16x8_t e = vmovl_u8(vld1_u8(kPaperLut + 8 * i));
     const float32x4_t low = vmulq_n_f32(vcvtq_f32_u32(vmovl_u16(vget_low_u16(e))), 255.0f);
     const float32x4_t high = vmulq_n_f32(vcvtq_f32_u32(vmovl_u16(vget_high_u16(e))), 255.0f);
     p[2 * i] = vcvtnq_u32_f32(vdivq_f32(low, divisor));
@@ -102,7 +102,7 @@ uint32_t paper_softmax_s32u8_neon(size_t n, const int32_t* logits, size_t begin,
                        index->multiplier,
                        vdupq_n_u32(index->half),
                        vdupq_n_s32(-index->shift)};
-  const uint8x16x2_t lut = {{vld1q_u8(kIndexSoftmaxLut), vld1q_u8(kIndexSoftmaxLut + 16)}};
+  const uint8x16x2_t lut = {{vld1q_u8(kPaperLut), vld1q_u8(kPaperLut + 16)}};
   uint32x4_t sum = vdupq_n_u32(0);
   for (size_t j = first; j < last; j += kChunk) {
     uint8x16_t i = narrow16(index_of_4(logits + j, c), index_of_4(logits + j + 4, c), index_of_4(logits + j + 8, c),

@@ -18,6 +18,7 @@ constexpr KernelTable neon_table() {
   table.quantize_f32s8 = quantize_f32s8_neon;
   table.rmsnorm_f32 = rmsnorm_f32_neon;
   table.rope_f32 = rope_f32_neon;
+  table.hadamard_f32 = hadamard_f32_neon;
   table.swiglu_f32 = swiglu_f32_neon;
   table.accumulate_s32f32 = accumulate_s32f32_neon;
   table.softmax_s32s8 = softmax_s32s8_neon;

@@ -95,7 +95,8 @@ def test_window(window: int, q_len: int, kv_len: int) -> None:
     out = check(q, k, v, window=window)
     if window == 1:  # each query sees its own key only
         own = v[0, kv_len - q_len :]
-        assert np.abs(out[0] - own).max() <= np.abs(own).max() / 127
+        # the rotation spreads an int8 rounding over the channels; ln s_v is rounded to 0.3 %
+        assert np.abs(out[0] - own).max() <= 2 * np.abs(own).max() / 127
     if window >= kv_len:
         np.testing.assert_array_equal(out, run(q, k, v))
 
@@ -238,4 +239,4 @@ def test_refuses() -> None:
 
 def test_limits_of_the_format() -> None:
     assert (_core.KEY_BLOCK, _core.KEY_RANGE, _core.GROUP) == (256, 1024, 32)
-    assert ism.LUT[30:].tolist() == [0, 0]
+    assert ism.LUT[62:].tolist() == [1, 0]

@@ -16,11 +16,11 @@ from intattention.models.rope import Rope
 
 GOLDEN = Path(__file__).parent / "data" / "families.npz"
 # Mean |logit - transformers' logit| in units of the logits' standard deviation, w8g32 weights:
-# int8 activations and integer attention on models that were not trained. 0.053 at most measured.
-W8_TOLERANCE = 0.07
-W8_LARGEST = 0.8  # of any logit; 0.5 measured
+# int8 activations and integer attention on models that were not trained. 0.042 at most measured.
+W8_TOLERANCE = 0.06
+W8_LARGEST = 0.6  # of any logit; 0.33 measured
 W4_TOLERANCE = 0.28  # w4g32a; 0.23 measured
-WRONG = 0.25  # an option that is ignored must show: 0.31 at least measured
+WRONG = 0.25  # an option that is ignored must show: 0.30 at least measured
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,10 @@ def arguments(rng: np.random.Generator, m: int, n: int, narrow: int, spread: int
     return {
         "logits": rng.integers(-spread, spread + 1, (m, n), dtype=np.int32),
         "key_ratio": rng.integers(0, 32768, n).astype(np.int16),
-        "value_ratio": rng.integers(0, 257, n).astype(np.uint16),
+        "log_scale": rng.integers(-16384, 16384, n).astype(np.int16)
+        if spread % 2
+        else rng.integers(-600, 1, n).astype(np.int16),
+        "sum_weight": rng.integers(0, 32768, n).astype(np.uint16),
         "begin": (end * rng.random(m) * rng.integers(0, 2, m)).astype(np.int32),
         "end": end,
         "narrow": narrow,
@@ -69,11 +72,12 @@ def test_any(m: int, n: int, narrow: int, spread: int, seed: int) -> None:
 
 
 def plain(m: int, n: int, logits: int = 0) -> dict:
-    """Ratios of one, t = logits / 2, nothing seen yet, all visible."""
+    """Ratios and weights of one, y = t = logits / 2, nothing seen yet, all visible."""
     return {
         "logits": np.full((m, n), logits, np.int32),
         "key_ratio": np.full(n, 32767, np.int16),
-        "value_ratio": np.full(n, 256, np.uint16),
+        "log_scale": np.zeros(n, np.int16),
+        "sum_weight": np.full(n, 32767, np.uint16),
         "begin": np.zeros(m, np.int32),
         "end": np.full(m, n, np.int32),
         "narrow": 0,
@@ -84,27 +88,50 @@ def plain(m: int, n: int, logits: int = 0) -> dict:
 
 
 def test_flat_row_of_256() -> None:
-    """The row sum needs more than 16 bits soon after: 258 equal keys would overflow u16."""
+    """The largest row sum there is: just below 2^31."""
     probs, largest, total = _core.index_softmax_s32u8(**plain(2, 256, 400))
     assert (probs == 255).all()
     assert largest.tolist() == [200, 200]
-    assert total.tolist() == [255 * 256] * 2
+    assert total.tolist() == [32767 * 255 * 256] * 2
 
 
 def test_lut_by_walking_delta() -> None:
-    """E at every distance 0..1100 from the running maximum is the table of the formula."""
-    formula = [round(255 * math.exp(-6.6 * i / 31)) for i in range(32)]
+    """E' at every distance 0..1100 from the maximum is the table of the formula."""
+    formula = [max(1, round(255 * math.exp(-6.6 * i / 63))) for i in range(63)] + [0]
     assert formula == ism.LUT.tolist()
-    for first in range(0, 1100, 256):
+    for first in range(0, 1100, 255):
         a = plain(1, 256)
-        delta = np.arange(first, first + 256)
+        delta = np.array([0, *range(first, first + 255)])
         a["logits"][0] = -2 * delta
-        a["running_max"][0] = 0
         probs, largest, total = _core.index_softmax_s32u8(**a)
-        expected = [formula[(min(x, 1024) * 31 + 512) >> 10] for x in delta.tolist()]
+        expected = [formula[(min(x, 1024) * 63 + 512) >> 10] for x in delta.tolist()]
         assert probs[0].tolist() == expected
         assert largest[0] == 0
-        assert total[0] == sum(expected)
+        assert total[0] == 32767 * sum(expected)
+
+
+@pytest.mark.parametrize(("running", "dropped"), [(2148, False), (2149, True)])
+def test_blocks_far_below_the_running_maximum_are_dropped(running: int, dropped: bool) -> None:
+    a = plain(2, 48, 200)
+    a["running_max"][:] = [running, ism.NO_MAX]
+    probs, largest, total = _core.index_softmax_s32u8(**a)
+    assert largest.tolist() == [100, 100]
+    assert (probs[0] == (0 if dropped else 255)).all()
+    assert (total[0] == 0) == dropped
+    assert (probs[1] == 255).all()
+
+
+def test_log_scale_moves_the_maximum_and_the_weights() -> None:
+    a = plain(1, 16)
+    a["log_scale"][:] = -300
+    a["log_scale"][3] = 0
+    a["sum_weight"][3] = 7
+    probs, largest, total = _core.index_softmax_s32u8(**a)
+    expected = np.full(16, ism.LUT[(300 * 63 + 512) >> 10])
+    expected[3] = 255
+    assert probs[0].tolist() == expected.tolist()
+    assert largest[0] == 0
+    assert total[0] == 32767 * (int(expected.sum()) - 255) + 7 * 255
 
 
 def test_masked_rows() -> None:
@@ -114,7 +141,7 @@ def test_masked_rows() -> None:
     a["running_max"][:] = [ism.NO_MAX, 7, ism.NO_MAX]
     probs, largest, total = _core.index_softmax_s32u8(**a)
     assert not probs.any()
-    assert largest.tolist() == [ism.NO_MAX, 7, ism.NO_MAX]
+    assert largest.tolist() == [ism.NO_MAX] * 3
     assert not total.any()
 
 
@@ -129,7 +156,7 @@ def test_masked_keys_do_not_matter() -> None:
 
 
 def kernel_counts(a: dict) -> np.ndarray:
-    """The kernel's t of every key: the maximum of a row that sees only this key."""
+    """The kernel's t of every key: the maximum of a row that sees only this key, log scale 0."""
     n = a["logits"].shape[1]
     t = []
     for j in range(n):
@@ -204,7 +231,8 @@ def test_refuses() -> None:
     wrong = {
         "logits": np.zeros((3, 257), np.int32),
         "key_ratio": np.zeros(63, np.int16),
-        "value_ratio": np.zeros(65, np.uint16),
+        "log_scale": np.zeros(65, np.int16),
+        "sum_weight": np.zeros(66, np.uint16),
         "begin": np.zeros(4, np.int32),
         "end": np.full(3, 65, np.int32),
         "narrow": 16,
@@ -215,7 +243,8 @@ def test_refuses() -> None:
     numbers = {
         "logits": "257",
         "key_ratio": "63",
-        "value_ratio": "65",
+        "log_scale": "65",
+        "sum_weight": "66",
         "begin": "4",
         "end": "65",
         "narrow": "16",
@@ -226,7 +255,7 @@ def test_refuses() -> None:
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=numbers[name]):
             _core.index_softmax_s32u8(**good | {name: value})
-    with pytest.raises(ValueError, match="257"):
-        _core.index_softmax_s32u8(**good | {"value_ratio": np.full(64, 257, np.uint16)})
+    with pytest.raises(ValueError, match="16384"):
+        _core.index_softmax_s32u8(**good | {"log_scale": np.full(64, 16384, np.int16)})
     with pytest.raises(ValueError, match="contiguous"):
         _core.index_softmax_s32u8(**good | {"logits": np.zeros((3, 128), np.int32)[:, ::2]})

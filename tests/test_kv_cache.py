@@ -33,9 +33,10 @@ def test_starts_empty(decoder: _core.Decoder) -> None:
 
 
 def test_bytes_grow_by_blocks(decoder: _core.Decoder) -> None:
-    """A block of a layer and head: 256 keys x 2 x (head_dim bytes, float scale, ratio), and 64."""
+    """A block of a layer and head: 256 keys of K, V, a float and three s16 scales, two bytes of
+    weight, and 24 bytes, to a multiple of 64."""
     cache = decoder.new_cache(700)
-    block = 2 * 2 * (256 * 2 * (16 + 4 + 2) + 64)
+    block = 2 * 2 * (-(-(256 * (2 * 16 + 4 + 3 * 2 + 2) + 24) // 64) * 64)
     lengths = (0, 1, 255, 256, 257, 512, 513, 700)
     assert [cache.bytes_for(n) for n in lengths] == [block * -(-n // 256) for n in lengths]
     for n in lengths[1:]:

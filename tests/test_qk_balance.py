@@ -101,7 +101,7 @@ def test_whole_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def error() -> float:
         return float(np.abs(logits(folder)[tiny_hf.POSITIONS] - expected).mean() / expected.std())
 
-    assert error() <= 0.07  # 0.046 measured, 0.46 without
+    assert error() <= 0.06  # 0.038 measured, 0.44 without
     layer = Weights.layer
     monkeypatch.setattr(Weights, "layer", lambda *args: layer(*args[:-1], lambda qk: NONE))
     assert error() > 0.3

@@ -148,7 +148,9 @@ Case softmax_case() {
   testing::SoftmaxInput in;
   in.logits = random_ints<int32_t>(kKeys, -60000, 60000);
   in.key_ratio = random_ints<int16_t>(kKeys, 16000, 32767);
-  in.value_ratio = random_ints<uint16_t>(kKeys, 64, 256);
+  in.log_scale = random_ints<int16_t>(kKeys, -300, 0);
+  in.weight_low = random_ints<uint8_t>(kKeys, 0, 255);
+  in.weight_high = random_ints<uint8_t>(kKeys, 16, 127);
   in.end = kKeys;
   in.narrow = 3;
   in.lshift = 1;
@@ -160,8 +162,9 @@ Case softmax_case() {
     auto row = std::make_shared<IndexSoftmaxRow>();
     const auto call = [=, softmax = table.index_softmax_s32u8] {
       *row = {in.begin, in.end, in.narrow, in.lshift, static_cast<int16_t>(in.factor), in.max, 0};
-      softmax(kKeys, in.logits.data(), in.key_ratio.data(), in.value_ratio.data(), row.get(), scratch->data(),
-              probs->data());
+      const IndexSoftmaxKeys keys{in.key_ratio.data(), in.log_scale.data(), in.weight_low.data(),
+                                  in.weight_high.data()};
+      softmax(kKeys, in.logits.data(), &keys, row.get(), scratch->data(), probs->data());
     };
     call();
     const testing::SoftmaxOutput expected = testing::index_softmax_reference(in);

@@ -22,11 +22,11 @@ uint32_t paper_softmax_s32u8_portable(size_t n, const int32_t* logits, size_t be
   uint32_t sum = 0;
   for (size_t j = begin; j < end; ++j) {
     probs[j] = static_cast<uint8_t>(index_of(max - logits[j], *index));
-    sum += kIndexSoftmaxLut[probs[j]];
+    sum += kPaperLut[probs[j]];
   }
   uint8_t table[32];  // P of each index: half to even, exact in integers
   for (size_t i = 0; i < 32; ++i) {
-    const uint32_t scaled = 255u * kIndexSoftmaxLut[i], quotient = scaled / sum, twice = 2 * (scaled % sum);
+    const uint32_t scaled = 255u * kPaperLut[i], quotient = scaled / sum, twice = 2 * (scaled % sum);
     table[i] = static_cast<uint8_t>(quotient + (twice > sum || (twice == sum && quotient % 2 == 1) ? 1 : 0));
   }
   for (size_t j = begin; j < end; ++j) probs[j] = table[probs[j]];

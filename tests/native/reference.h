@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exp_f32.h"
+#include "kernel_table.h"
 
 namespace intattention::testing {
 
@@ -27,15 +28,18 @@ int32_t dot_reference(size_t k, const A* a, const int8_t* b) {
 inline int64_t sat16_reference(int64_t x) { return std::min<int64_t>(std::max<int64_t>(x, -32768), 32767); }
 inline int64_t mulhrs_reference(int64_t x, int64_t y) { return (x * y + (1 << 14)) >> 15; }
 
-// LUT[i] = rne(255 * exp(-c*i/31)), the last one 0.
+// LUT[i] = max(1, rne(255 * exp(-c*i/63))), the last one 0.
 inline int lut_reference(int i) {
-  return i == 31 ? 0 : static_cast<int>(std::nearbyint(255.0 * std::exp(-6.6 * i / 31.0)));
+  return i == 63 ? 0 : std::max(1, static_cast<int>(std::nearbyint(255.0 * std::exp(-6.6 * i / 63.0))));
 }
+
+// The published table: rne(255 * exp(-c*i/31)).
+inline int paper_lut_reference(int i) { return static_cast<int>(std::nearbyint(255.0 * std::exp(-6.6 * i / 31.0))); }
 
 struct SoftmaxInput {
   std::vector<int32_t> logits;
-  std::vector<int16_t> key_ratio;
-  std::vector<uint16_t> value_ratio;
+  std::vector<int16_t> key_ratio, log_scale;
+  std::vector<uint8_t> weight_low, weight_high;
   uint32_t begin = 0, end = 0;
   int narrow = 0, lshift = 0, factor = 0;
   int32_t max = 0;
@@ -48,20 +52,22 @@ struct SoftmaxOutput {
 
 inline SoftmaxOutput index_softmax_reference(const SoftmaxInput& in) {
   const size_t n = in.logits.size();
-  std::vector<int64_t> t(n, 0);
-  SoftmaxOutput out{in.max, 0, std::vector<uint8_t>(n, 0)};
+  std::vector<int64_t> y(n, 0);
+  SoftmaxOutput out{kNoMax, 0, std::vector<uint8_t>(n, 0)};
   for (size_t j = in.begin; j < in.end; ++j) {
     const int64_t half = in.narrow > 0 ? int64_t{1} << (in.narrow - 1) : 0;
     const int64_t narrowed = sat16_reference((int64_t{in.logits[j]} + half) >> in.narrow);
     const int64_t u = mulhrs_reference(narrowed, in.key_ratio[j]);
-    t[j] = mulhrs_reference(sat16_reference(u * (int64_t{1} << in.lshift)), in.factor);
-    out.max = std::max<int32_t>(out.max, static_cast<int32_t>(t[j]));
+    const int64_t t = mulhrs_reference(sat16_reference(u * (int64_t{1} << in.lshift)), in.factor);
+    y[j] = sat16_reference(t + in.log_scale[j]);
+    out.max = std::max<int32_t>(out.max, static_cast<int32_t>(y[j]));
   }
+  if (out.max + kDropCounts < in.max) return out;
   for (size_t j = in.begin; j < in.end; ++j) {
-    const int64_t index = (std::min<int64_t>(out.max - t[j], 1024) * 31 + 512) >> 10;
+    const int64_t index = (std::min<int64_t>(out.max - y[j], 1024) * 63 + 512) >> 10;
     const uint32_t e = static_cast<uint32_t>(lut_reference(static_cast<int>(index)));
-    out.sum += e;
-    out.probs[j] = static_cast<uint8_t>((e * in.value_ratio[j] + 128) >> 8);
+    out.sum += e * (in.weight_low[j] + 256u * in.weight_high[j]);
+    out.probs[j] = static_cast<uint8_t>(e);
   }
   return out;
 }
@@ -125,7 +131,19 @@ struct LinearReference {
   }
 };
 
-// --- float steps, section 6 ---
+// --- float steps, sections 2 and 6 ---
+
+inline std::vector<float> hadamard_reference(const std::vector<float>& x, size_t size) {
+  std::vector<float> y = x;
+  for (size_t half = 1; half < size; half *= 2)
+    for (size_t i = 0; i < y.size(); ++i)
+      if (i / half % 2 == 0) {
+        const float a = y[i], b = y[i + half];
+        y[i] = a + b;
+        y[i + half] = a - b;
+      }
+  return y;
+}
 
 inline std::vector<float> rmsnorm_reference(const std::vector<float>& x, const std::vector<float>& weight, float eps) {
   float lane[8] = {};

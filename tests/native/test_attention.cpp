@@ -25,6 +25,7 @@ class Attention : public KernelTest {
     q_scale_ = scales(p.n_heads * p.kv_len);
     k_scale_ = scales(p.n_kv_heads * p.kv_len);
     v_scale_ = scales(p.n_kv_heads * p.kv_len);
+    for (size_t i = 0; i < v_scale_.size(); i += 7) v_scale_[i] *= 0x1p-7f;  // far below the others of their block
   }
   std::vector<float> scales(size_t count) {
     std::vector<float> s(count);
@@ -82,11 +83,11 @@ TEST_P(Attention, SameBitsOnEveryIsaAndThreadCount) {
     Problem problem;
     uint64_t digest;  // of the output; made by the portable table on x86-64
   };
-  const Case cases[] = {{{9, 3, 64, 40, 0}, 0x80720146209343d8},
-                        {{4, 2, 128, 300, 0}, 0x913e7f2c51b50947},
-                        {{2, 2, 80, 270, 100}, 0x73a9787a38ab9bf1},
-                        {{3, 1, 16, 1100, 0}, 0x4c4949c629833759},
-                        {{4, 1, 96, 17, 0}, 0xdcdcc3b9cae3f864}};
+  const Case cases[] = {{{9, 3, 64, 40, 0}, 0x12d739156908a521},
+                        {{4, 2, 128, 300, 0}, 0xa442075be906cea6},
+                        {{2, 2, 80, 270, 100}, 0x74fe3e957353537f},
+                        {{3, 1, 16, 1100, 0}, 0x5637a38e1a477ac3},
+                        {{4, 1, 96, 17, 0}, 0x50a2463ddcf6f937}};
   for (const Case& c : cases) {
     fill(c.problem);
     use_isa(table().name);

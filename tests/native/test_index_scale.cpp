@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 namespace intattention {
@@ -47,22 +48,50 @@ TEST(IndexScale, RowFactorIsNormalised) {
   EXPECT_EQ(row_factor(0.0f, 1.0f, 1.0f, 3).factor, 0);
 }
 
-TEST(IndexScale, RatiosFollowThePrefix) {
-  std::vector<float> k(kKeyBlock, 1.0f), v(kKeyBlock, 0.0f);
+TEST(IndexScale, LogScale) {
+  EXPECT_EQ(log_scale(1.0f), 0);
+  EXPECT_EQ(log_scale(2.0f), 108);
+  EXPECT_EQ(log_scale(0.5f), -108);
+  EXPECT_EQ(log_scale(1e-25f), -8931);
+  EXPECT_EQ(log_scale(0.0f), -8931);
+  EXPECT_EQ(log_scale(3.4e38f), 13765);
+}
+
+int weight(const BlockScales& scales, size_t j) { return scales.weight_low[j] + 256 * scales.weight_high[j]; }
+
+TEST(IndexScale, ScalesFollowThePrefix) {
+  std::vector<float> k(kKeyBlock, 1.0f);
+  std::vector<int16_t> v(kKeyBlock, 100);
   k[3] = 2.0f;
   k[200] = 4.0f;
-  v[10] = 3.0f;
-  BlockRatios ratios;
-  ratios.extend_to(3, k.data(), v.data());
-  EXPECT_EQ(ratios.key_ratio[0], 32767);
-  EXPECT_EQ(ratios.value_ratio[0], 0) << "all v scales are zero";
-  ratios.extend_to(200, k.data(), v.data());
-  EXPECT_EQ(ratios.key_ratio[0], 16384);
-  EXPECT_EQ(ratios.key_ratio[3], 32767);
-  EXPECT_EQ(ratios.value_ratio[10], 256);
-  ratios.extend_to(kKeyBlock, k.data(), v.data());
-  EXPECT_EQ(ratios.key_ratio[0], 8192);
-  EXPECT_EQ(ratios.k_scale_max, 4.0f);
+  v[10] = 208;
+  v[20] = -400;
+  BlockScales scales;
+  scales.extend_to(3, k.data(), v.data());
+  EXPECT_EQ(scales.key_ratio[0], 32767);
+  EXPECT_EQ(scales.log_scale[0], 100);
+  EXPECT_EQ(weight(scales, 0), 32767) << "all scales are the smallest";
+  EXPECT_NEAR(scales.sum_unit, std::exp(-100 / kCountsPerNat), 1e-6);
+  scales.extend_to(15, k.data(), v.data());
+  EXPECT_EQ(scales.key_ratio[0], 16384);
+  EXPECT_EQ(scales.key_ratio[3], 32767);
+  EXPECT_EQ(scales.log_scale[10], 208);
+  EXPECT_NEAR(weight(scales, 10), 16384, 100) << "twice the smallest scale";
+  scales.extend_to(kKeyBlock, k.data(), v.data());
+  EXPECT_EQ(scales.key_ratio[0], 8192);
+  EXPECT_EQ(scales.k_scale_max, 4.0f);
+  EXPECT_EQ(scales.lowest(), 208 - kLogScaleContrast);
+  EXPECT_EQ(scales.log_scale[20], scales.lowest()) << "raised";
+  EXPECT_EQ(weight(scales, 20), 32767) << "and the smallest";
+  EXPECT_NEAR(weight(scales, 10), 32767 / 16, 3) << "16 times the smallest";
+  EXPECT_NEAR(scales.sum_unit, std::exp(-scales.lowest() / kCountsPerNat), 1e-5);
+  BlockScales at_once;
+  at_once.extend_to(kKeyBlock, k.data(), v.data());
+  for (size_t j = 0; j < kKeyBlock; ++j) {
+    EXPECT_EQ(at_once.key_ratio[j], scales.key_ratio[j]);
+    EXPECT_EQ(at_once.log_scale[j], scales.log_scale[j]);
+    EXPECT_EQ(weight(at_once, j), weight(scales, j));
+  }
 }
 
 }  // namespace

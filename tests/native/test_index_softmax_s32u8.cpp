@@ -14,12 +14,11 @@ class IndexSoftmaxTest : public KernelTest {
                                       << in.narrow << " lshift " << in.lshift << " factor " << in.factor << " max "
                                       << in.max);
     GuardedBuffer<int32_t> logits(in.logits);
-    GuardedBuffer<int16_t> key_ratio(in.key_ratio), scratch(n);
-    GuardedBuffer<uint16_t> value_ratio(in.value_ratio);
-    GuardedBuffer<uint8_t> probs(n);
+    GuardedBuffer<int16_t> key_ratio(in.key_ratio), log_scale(in.log_scale), scratch(n);
+    GuardedBuffer<uint8_t> weight_low(in.weight_low), weight_high(in.weight_high), probs(n);
+    const IndexSoftmaxKeys keys{key_ratio.data(), log_scale.data(), weight_low.data(), weight_high.data()};
     IndexSoftmaxRow row{in.begin, in.end, in.narrow, in.lshift, static_cast<int16_t>(in.factor), in.max, 12345u};
-    table().index_softmax_s32u8(n, logits.data(), key_ratio.data(), value_ratio.data(), &row, scratch.data(),
-                                probs.data());
+    table().index_softmax_s32u8(n, logits.data(), &keys, &row, scratch.data(), probs.data());
     const SoftmaxOutput expected = index_softmax_reference(in);
     ASSERT_EQ(row.max, expected.max);
     ASSERT_EQ(row.sum, expected.sum);
@@ -31,7 +30,9 @@ class IndexSoftmaxTest : public KernelTest {
     SoftmaxInput in;
     in.logits = random_ints<int32_t>(n, -logit_range, logit_range);
     in.key_ratio = random_ints<int16_t>(n, 0, 32767);
-    in.value_ratio = random_ints<uint16_t>(n, 0, 256);
+    in.log_scale = random_ints<int16_t>(n, -600, 0);
+    in.weight_low = random_ints<uint8_t>(n, 0, 255);
+    in.weight_high = random_ints<uint8_t>(n, 0, 127);
     in.end = static_cast<uint32_t>(n);
     in.narrow = 5;
     in.factor = random_int(16384, 32767);
@@ -41,7 +42,7 @@ class IndexSoftmaxTest : public KernelTest {
 };
 
 TEST_P(IndexSoftmaxTest, LookUpTable) {
-  for (int i = 0; i < 32; ++i) EXPECT_EQ(int{kIndexSoftmaxLut[i]}, lut_reference(i)) << i;
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(int{kIndexSoftmaxLut[i]}, lut_reference(i)) << i;
 }
 
 TEST_P(IndexSoftmaxTest, NarrowAndShift) {
@@ -88,7 +89,7 @@ TEST_P(IndexSoftmaxTest, ShortBuffers) {
   }
 }
 
-TEST_P(IndexSoftmaxTest, EmptyRangeKeepsTheMaximum) {
+TEST_P(IndexSoftmaxTest, EmptyRange) {
   for (int32_t max : {kNoMax, -5, 20000}) {
     SoftmaxInput in = random_input(64, 20000);
     in.begin = in.end = 20;
@@ -97,15 +98,17 @@ TEST_P(IndexSoftmaxTest, EmptyRangeKeepsTheMaximum) {
   }
 }
 
-// 256 equal keys: sum = 65280, which a 16-bit sum of one more block would wrap.
+// 256 equal keys of the largest weight: the largest sum there is.
 TEST_P(IndexSoftmaxTest, FlatRows) {
   for (int32_t logit : {0, 1000, -1000, 127 * 127 * 64, -127 * 127 * 64}) {
     SoftmaxInput in = random_input(256, 1);
     in.logits.assign(256, logit);
     in.key_ratio.assign(256, 32767);
-    in.value_ratio.assign(256, 256);
+    in.log_scale.assign(256, -77);
+    in.weight_low.assign(256, 255);
+    in.weight_high.assign(256, 127);
     check(in);
-    EXPECT_EQ(index_softmax_reference(in).sum, 65280u);
+    EXPECT_EQ(index_softmax_reference(in).sum, 2139029760u);
   }
 }
 
@@ -133,7 +136,7 @@ TEST_P(IndexSoftmaxTest, ExtremeLogits) {
   }
 }
 
-TEST_P(IndexSoftmaxTest, EveryDistanceAndValueRatio) {
+TEST_P(IndexSoftmaxTest, EveryDistanceAndWeight) {
   SoftmaxInput in = random_input(256, 1);
   in.narrow = 0;
   in.factor = 32767;
@@ -141,9 +144,28 @@ TEST_P(IndexSoftmaxTest, EveryDistanceAndValueRatio) {
   for (int start = 0; start < 1280; start += 255) {
     for (int j = 0; j < 256; ++j) {
       in.logits[j] = j == 0 ? 600 : 600 - start - j;
-      in.value_ratio[j] = static_cast<uint16_t>(j == 0 ? 256 : j);
+      in.log_scale[j] = 0;
+      in.weight_low[j] = static_cast<uint8_t>(j);
+      in.weight_high[j] = static_cast<uint8_t>(j / 2);
     }
     check(in);
+  }
+}
+
+// Log scales of the whole range, and blocks just above and below the limit of what is dropped.
+TEST_P(IndexSoftmaxTest, LogScales) {
+  for (int lshift : {0, 1, 9}) {
+    SoftmaxInput in = random_input(256, 30000);
+    in.log_scale = random_ints<int16_t>(256, -16384, 16383);
+    in.lshift = lshift;
+    in.begin = 3;
+    in.end = 250;
+    const int32_t own = index_softmax_reference(in).max;
+    for (int32_t above : {-3000, 0, kDropCounts, kDropCounts + 1, 9000}) {
+      in.max = own + above;
+      check(in);
+      EXPECT_EQ(index_softmax_reference(in).sum == 0, above > kDropCounts);
+    }
   }
 }
 
@@ -154,6 +176,7 @@ TEST_P(IndexSoftmaxTest, LowestMaximum) {
       SoftmaxInput in = random_input(64, 1);
       in.logits.assign(64, -2147483647 - 1);
       in.key_ratio.assign(64, 32767);
+      in.log_scale.assign(64, -16384);
       in.narrow = 0;
       in.lshift = 15;
       in.factor = 32767;

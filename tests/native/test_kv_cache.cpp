@@ -56,7 +56,7 @@ TEST(KVCache, RowsAreWhereTheLayoutSays) {
         }
         const KVBlock block = cache.block(layer, head, position / kKeyBlock);
         EXPECT_EQ(block.k_scale[position % kKeyBlock], static_cast<float>(position) + 0.5f);
-        EXPECT_EQ(block.v_scale[position % kKeyBlock], 2.0f);
+        EXPECT_EQ(block.v_log_scale[position % kKeyBlock], 108) << "ln 2 * 1024 / 6.6";
       }
 }
 
@@ -83,7 +83,7 @@ TEST(KVCache, RowsInBulkEqualSingleRows) {
     EXPECT_EQ(0, std::memcmp(a.k, b.k, kKeyBlock * kDim)) << start;
     EXPECT_EQ(0, std::memcmp(a.v, b.v, kKeyBlock * kDim)) << start;
     EXPECT_EQ(0, std::memcmp(a.k_scale, b.k_scale, kKeyBlock * sizeof(float))) << start;
-    EXPECT_EQ(0, std::memcmp(a.v_scale, b.v_scale, kKeyBlock * sizeof(float))) << start;
+    EXPECT_EQ(0, std::memcmp(a.v_log_scale, b.v_log_scale, kKeyBlock * sizeof(int16_t))) << start;
   }
 }
 

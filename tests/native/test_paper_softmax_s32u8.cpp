@@ -53,7 +53,7 @@ class PaperSoftmaxTest : public KernelTest {
     const uint32_t sum = table().paper_softmax_s32u8(n, input.data(), begin, end, &index, probs.data());
     int64_t max = INT64_MIN, expected_sum = 0;
     for (size_t j = begin; j < end; ++j) max = std::max<int64_t>(max, logits[j]);
-    const auto weight = [&](size_t j) { return lut_reference(index_reference(max - logits[j], c, rounding)); };
+    const auto weight = [&](size_t j) { return paper_lut_reference(index_reference(max - logits[j], c, rounding)); };
     for (size_t j = begin; j < end; ++j) expected_sum += weight(j);
     ASSERT_EQ(int64_t{sum}, expected_sum);
     for (size_t j = 0; j < n; ++j) {

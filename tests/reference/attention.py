@@ -13,7 +13,6 @@ from reference.quantize import quantize
 f32 = np.float32
 KEY_BLOCK = 256
 KEY_RANGE = 1024
-NATS_PER_COUNT = f32(ism.CLIP_NATS / ism.COUNTS)
 
 
 def attention(
@@ -30,16 +29,33 @@ def attention(
     kv_heads, kv_len, _ = k.shape
     scale = f32(1) / np.sqrt(f32(d)) if scale is None else f32(scale)
     begin, end = visible_range(q_len, kv_len, causal, window, prefix)
-    q8, s_q, _ = quantize(q, d)
-    k8, s_k, _ = quantize(k, d)
-    v8, s_v, _ = quantize(v, d)
+    (q8, s_q, _), (k8, s_k, _), (v8, s_v, _) = (quantize(hadamard(x), d) for x in (q, k, v))
+    log_v = ism.log_scale(s_v)
     out = np.empty_like(q)
     for h in range(heads):
         g = h // (heads // kv_heads)
         out[h] = _head(
-            q8[h], s_q[h, :, 0], k8[g], s_k[g, :, 0], v8[g], s_v[g, :, 0], begin, end, scale
+            q8[h], s_q[h, :, 0], k8[g], s_k[g, :, 0], v8[g], log_v[g, :, 0], begin, end, scale
         )
     return out
+
+
+def rotation_size(d: int) -> int:
+    """Largest power of two that divides d."""
+    return d & -d
+
+
+def hadamard(x: NDArray[f32]) -> NDArray[f32]:
+    """Unnormalised Walsh-Hadamard transform of each rotation_size(d) channels of x [..., d]."""
+    d = x.shape[-1]
+    y = x.reshape(*x.shape[:-1], d // rotation_size(d), rotation_size(d))
+    half = 1
+    while half < y.shape[-1]:
+        pairs = y.reshape(*y.shape[:-1], -1, 2, half)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        y = np.stack([a + b, a - b], axis=-2).reshape(y.shape)
+        half *= 2
+    return y.reshape(x.shape)
 
 
 def visible_range(
@@ -52,7 +68,13 @@ def visible_range(
     return np.minimum(begin, end), end
 
 
-def _head(q8, s_q, k8, s_k, v8, s_v, begin, end, scale) -> NDArray[f32]:
+def _decay(start: NDArray, end: NDArray) -> NDArray[f32]:
+    """Factor of what was summed at maximum `start` when the maximum is `end`."""
+    factor = exp_f32((start - end).astype(f32) * ism.NATS_PER_COUNT)
+    return np.where(start == ism.NO_MAX, f32(0), factor)
+
+
+def _head(q8, s_q, k8, s_k, v8, log_v, begin, end, scale) -> NDArray[f32]:
     rows, d = q8.shape
     all_o = np.zeros((rows, d), f32)
     all_total = np.zeros(rows, f32)
@@ -60,24 +82,24 @@ def _head(q8, s_q, k8, s_k, v8, s_v, begin, end, scale) -> NDArray[f32]:
     for start in range(0, len(k8), KEY_RANGE):
         keys = slice(start, start + KEY_RANGE)
         o, total, m = _range(
-            q8, s_q, k8[keys], s_k[keys], v8[keys], s_v[keys], begin - start, end - start, scale
+            q8, s_q, k8[keys], s_k[keys], v8[keys], log_v[keys], begin - start, end - start, scale
         )
         merged = np.maximum(all_m, m)
-        old = exp_f32((all_m - merged).astype(f32) * NATS_PER_COUNT)
-        new = exp_f32((m - merged).astype(f32) * NATS_PER_COUNT)
+        old, new = _decay(all_m, merged), _decay(m, merged)
         seen = m > ism.NO_MAX  # a range with no visible key is skipped
         all_o = np.where(seen[:, None], all_o * old[:, None] + o * new[:, None], all_o)
         all_total = np.where(seen, all_total * old + total * new, all_total)
         all_m = merged
     dead = all_total == 0
-    inverse = f32(1) / np.where(dead, f32(1), all_total)
-    return np.where(dead[:, None], f32(0), all_o * inverse[:, None])
+    inverse = f32(32767 / rotation_size(d)) / np.where(dead, f32(1), all_total)
+    return hadamard(np.where(dead[:, None], f32(0), all_o * inverse[:, None]))
 
 
-def _range(q8, s_q, k8, s_k, v8, s_v, begin, end, scale):
-    """One key range, blocks in order, the maximum running; begin and end relative to the range."""
+def _range(q8, s_q, k8, s_k, v8, log_v, begin, end, scale):
+    """One key range, blocks in order; begin and end relative to the range."""
     rows, d = q8.shape
     narrow = ism.narrow_bits(q8)
+    scale = scale / f32(rotation_size(d))
     o = np.zeros((rows, d), f32)
     total = np.zeros(rows, f32)
     m = np.full(rows, ism.NO_MAX, np.int64)
@@ -86,27 +108,37 @@ def _range(q8, s_q, k8, s_k, v8, s_v, begin, end, scale):
         n = len(k8[keys])
         first = np.clip(begin - start, 0, n)
         last = np.clip(end - start, 0, n)
-        seen = first < last
-        if not seen.any():
+        if not (first < last).any():
             continue
-        prefix = np.maximum(last, 1) - 1  # scales are taken over the block's keys 0 .. end-1
-        largest_k = np.maximum.accumulate(s_k[keys])[prefix]
-        largest_v = np.maximum.accumulate(s_v[keys])[prefix]
+        prefix = np.maximum(last, 1)  # scales are taken over the block's keys 0 .. end-1
+        largest_k = np.maximum.accumulate(s_k[keys])[prefix - 1]
         # Keys past `end` are masked; their ratio may exceed 1, so cap it to keep the types.
         ratio_k = ism.key_ratio(np.minimum(s_k[keys], largest_k[:, None]), largest_k[:, None])
-        ratio_v = ism.value_ratio(np.minimum(s_v[keys], largest_v[:, None]), largest_v[:, None])
+        fold = ism.value_fold(log_v[keys], prefix)
         _, factor, lshift = ism.row_factor(s_q, largest_k, scale, narrow)
         block = ism.index_softmax(
-            gemm(q8, k8[keys]), ratio_k, ratio_v, first, last, narrow, factor, lshift, m
-        )
+            gemm(q8, k8[keys]), ratio_k, fold.log_scale, fold.sum_weight, first, last, narrow,
+            factor, lshift, m,
+        )  # fmt: skip
+        kept = block.sum > 0
+        new_m = np.maximum(m, block.max)
+        old, new = _decay(m, new_m), _decay(block.max, new_m)
         pv = gemm(block.probs, np.ascontiguousarray(v8[keys].T))
-        a = exp_f32((m - block.max).astype(f32) * NATS_PER_COUNT)
-        a = np.where(m == ism.NO_MAX, f32(0), a)
-        new_o = o * a[:, None] + pv.astype(f32) * largest_v[:, None]
-        new_total = total * a + block.sum.astype(f32)
-        o = np.where(seen[:, None], new_o, o)
-        total = np.where(seen, new_total, total)
-        m = np.where(seen, block.max, m)
+        new_o = o * old[:, None] + pv.astype(f32) * new[:, None]
+        for j in range(n):
+            # E' of a key below the contrast stands for a larger scale than V has: take that off
+            share = exp_f32(
+                (log_v[start + j] - fold.log_scale[:, j]).astype(f32) * ism.NATS_PER_COUNT
+            )
+            light = (log_v[start + j] < fold.log_scale[:, j]) & (block.probs[:, j] > 0)
+            excess = -((block.probs[:, j].astype(f32) * (f32(1) - share)) * new)
+            corrected = new_o + v8[start + j].astype(f32) * excess[:, None]
+            new_o = np.where(light[:, None], corrected, new_o)
+        in_one = exp_f32(-fold.smallest.astype(f32) * ism.NATS_PER_COUNT)
+        new_total = total * old + (block.sum.astype(f32) * in_one) * new
+        o = np.where(kept[:, None], new_o, o)
+        total = np.where(kept, new_total, total)
+        m = np.where(kept, new_m, m)
     return o, total, m
 
 

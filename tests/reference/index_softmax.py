@@ -1,4 +1,4 @@
-"""The 16-bit index softmax of one key block (docs/numerics.md section 3)."""
+"""The 16-bit index softmax of one key block (docs/numerics.md sections 3 and 4)."""
 
 import math
 from typing import NamedTuple
@@ -10,14 +10,31 @@ f32 = np.float32
 CLIP_NATS = 6.6
 COUNTS = 1024
 NO_MAX = -(1 << 30)
-TINY_SCALE = f32(1e-30)  # a block whose largest scale is below counts as zeros
-LUT = np.array([round(255 * math.exp(-CLIP_NATS * i / 31)) for i in range(31)] + [0], np.uint8)
+NATS_PER_COUNT = f32(CLIP_NATS / COUNTS)
+DROP = 2048  # counts below the running maximum at which a block no longer matters
+TINY_SCALE = f32(1e-30)  # a block whose largest key scale is below counts as zeros
+SMALLEST_VALUE_SCALE = 1e-25  # smaller ones count as this
+CONTRAST = 430  # counts (a factor of 16) that log scales of V may lie below the largest
+LUT = np.array(
+    [max(1, round(255 * math.exp(-CLIP_NATS * i / 63))) for i in range(63)] + [0], np.uint8
+)
+SUM_WEIGHT = np.array(
+    [round(32767 * math.exp(-CLIP_NATS * i / COUNTS)) for i in range(CONTRAST + 1)], np.uint16
+)
 
 
 class SoftmaxBlock(NamedTuple):
     probs: NDArray[np.uint8]
     max: NDArray[np.int32]
     sum: NDArray[np.uint32]
+
+
+class ValueFold(NamedTuple):
+    """Of keys 0 .. end-1 of a block; [rows, n] and [rows], end differing from row to row."""
+
+    log_scale: NDArray[np.int64]
+    sum_weight: NDArray[np.uint16]
+    smallest: NDArray[np.int64]
 
 
 def narrow_bits(q8: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -36,17 +53,26 @@ def sat16(x: NDArray) -> NDArray:
 
 def key_ratio(scale: NDArray[f32], largest: NDArray[f32]) -> NDArray[np.int16]:
     """Q15 ratio of each key's scale to the largest; 0 where that is tiny."""
-    return _ratio(scale, largest, 32767).astype(np.int16)
-
-
-def value_ratio(scale: NDArray[f32], largest: NDArray[f32]) -> NDArray[np.uint16]:
-    return _ratio(scale, largest, 256).astype(np.uint16)
-
-
-def _ratio(scale: NDArray[f32], largest: NDArray[f32], one: int) -> NDArray[f32]:
     zero = largest < TINY_SCALE
     safe = np.where(zero, f32(1), largest)
-    return np.where(zero, f32(0), np.rint(scale * (f32(one) / safe)))
+    return np.where(zero, f32(0), np.rint(scale * (f32(32767) / safe))).astype(np.int16)
+
+
+def log_scale(scale: NDArray[f32]) -> NDArray[np.int64]:
+    """ln of the scales of V in counts."""
+    floored = np.maximum(np.asarray(scale, np.float64), SMALLEST_VALUE_SCALE)
+    return np.rint(np.log(floored) * (COUNTS / CLIP_NATS)).astype(np.int64)
+
+
+def value_fold(log_scales: NDArray, end: NDArray) -> ValueFold:
+    """log_scales [n] of a block's keys; end [rows], at least 1."""
+    prefix = np.asarray(end) - 1
+    lowest = np.maximum.accumulate(log_scales)[prefix] - CONTRAST
+    smallest = np.maximum(np.minimum.accumulate(log_scales)[prefix], lowest)
+    bounded = np.maximum(log_scales, lowest[:, None])
+    # keys past `end` are masked; they may lie below the smallest or far above it
+    above = np.clip(bounded - smallest[:, None], 0, CONTRAST)
+    return ValueFold(bounded, SUM_WEIGHT[above], smallest)
 
 
 def row_factor(
@@ -76,7 +102,8 @@ def counts(
 def index_softmax(
     logits: NDArray[np.int32],
     key_ratio: NDArray[np.int16],
-    value_ratio: NDArray[np.uint16],
+    log_scale: NDArray,
+    sum_weight: NDArray[np.uint16],
     begin: NDArray[np.int32],
     end: NDArray[np.int32],
     narrow: NDArray,
@@ -84,15 +111,14 @@ def index_softmax(
     lshift: NDArray[np.int32],
     running_max: NDArray[np.int32],
 ) -> SoftmaxBlock:
-    """The kernel's contract. The ratios are [n], or [m, n] if they differ from row to row."""
+    """The kernel's contract. Arguments per key are [n], or [m, n] if they differ by row."""
     t = counts(logits, key_ratio, narrow, factor, lshift)
+    y = sat16(t + np.asarray(log_scale, np.int64))
     j = np.arange(logits.shape[1])
     visible = (j >= np.asarray(begin)[:, None]) & (j < np.asarray(end)[:, None])
-    block_max = np.where(visible, t, NO_MAX).max(axis=1, initial=NO_MAX)
-    new_max = np.maximum(running_max, block_max)
-    delta = np.clip(new_max[:, None] - t, 0, COUNTS)  # < 0 only for masked keys
-    e = np.where(visible, LUT[(delta * 31 + 512) >> 10], 0).astype(np.int64)
-    probs = (e * np.asarray(value_ratio, np.int64) + 128) >> 8
-    return SoftmaxBlock(
-        probs.astype(np.uint8), new_max.astype(np.int32), e.sum(axis=1).astype(np.uint32)
-    )
+    largest = np.where(visible, y, NO_MAX).max(axis=1, initial=NO_MAX)
+    kept = visible & (largest + DROP >= running_max)[:, None]
+    delta = np.clip(largest[:, None] - y, 0, COUNTS)  # < 0 only for masked keys
+    probs = np.where(kept, LUT[(delta * 63 + 512) >> 10], 0).astype(np.int64)
+    total = (probs * np.asarray(sum_weight, np.int64)).sum(axis=1)
+    return SoftmaxBlock(probs.astype(np.uint8), largest.astype(np.int32), total.astype(np.uint32))

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.attention import visible_range
-from reference.index_softmax import LUT
 
 f32 = np.float32
 MAX_CLIP = 2**31 - 1
+LUT = np.array([round(255 * math.exp(-6.6 * i / 31)) for i in range(31)] + [0], np.uint8)
 
 
 def quantize_tensor(x: NDArray[f32]) -> tuple[NDArray[np.int8], f32]:

@@ -1,4 +1,4 @@
-// Rotary position embedding: which pairs of a head vector turn, and how fast.
+// Rope position embedding: which pairs of a head vector turn, and how fast.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace intattention {
 // Pairs (i, i + dim/2) of the first `dim` elements turn by position * inverse_frequency[i]; the rest stays.
 // Scaled variants (linear, NTK, llama3, yarn, longrope) are other frequencies and an attention factor; whoever reads
 // the model's configuration computes them (intattention/models/rope.py).
-struct Rotary {
+struct Rope {
   std::vector<double> inverse_frequency;  // [dim / 2], radians per token
   double attention_factor = 1.0;          // on cos and sin: q and k grow by it
 

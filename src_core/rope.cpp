@@ -1,10 +1,10 @@
-#include "rotary.h"
+#include "rope.h"
 
 #include <cmath>
 
 namespace intattention {
 
-void Rotary::angles(size_t position, size_t count, float* cos, float* sin) const {
+void Rope::angles(size_t position, size_t count, float* cos, float* sin) const {
   for (size_t t = 0; t < count; ++t)
     for (const double frequency : inverse_frequency) {
       const double angle = static_cast<double>(position + t) * frequency;
