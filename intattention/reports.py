@@ -10,6 +10,7 @@ from pathlib import Path
 import intattention
 from intattention import _core, machine, models
 from intattention.checkpoint import Checkpoint
+from intattention.context import cache_bytes
 from intattention.errors import IntAttentionError
 from intattention.iatt_file import IattFile
 from intattention.model_file import open_model_file
@@ -55,25 +56,16 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 def _model_details(checkpoint: Checkpoint) -> Iterator[Line]:
     model = models.find(checkpoint)
-    config = model.config()
     yield "architecture", model.family
-    yield "layers", f"{config.num_hidden_layers} of width {config.hidden_size}"
+    yield "layers", f"{model.num_hidden_layers} of width {model.hidden_size}"
     yield (
         "heads",
-        f"{config.num_attention_heads} query, {config.num_key_value_heads} kv, "
-        f"dimension {config.head_dim}",
+        f"{model.num_attention_heads} query, {model.num_key_value_heads} kv, "
+        f"dimension {model.head_dim}",
     )
-    cache = _core.KVCache(
-        config.num_hidden_layers,
-        config.num_key_value_heads,
-        config.head_dim,
-        config.max_position_embeddings,
-    )
-    full = cache.bytes_for(config.max_position_embeddings)
-    yield (
-        "context",
-        f"{config.max_position_embeddings} tokens, {machine.format_bytes(full)} of cache if full",
-    )
+    full = machine.format_bytes(cache_bytes(model, model.context))
+    more = f", up to {model.max_context} on request" if model.max_context > model.context else ""
+    yield "context", f"{model.context} tokens, {full} of cache if full{more}"
     tokenizer = TextTokenizer(checkpoint)
     ends = [tokenizer.decode([i], skip_special=False) for i in sorted(tokenizer.end_ids)]
     yield "vocabulary", f"{tokenizer.vocab_size} tokens, ends a turn: {' '.join(ends) or 'none'}"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What int8 q and k cost a layer with Qwen2's bias of k, and what remedies bring.
 
-The layer is synthetic (tests/qwen2_layer.py). Relative L1 error of the attention output, softmax
-in double, v exact; the worst of the places where the bias sits, of 1,024 keys from position 0 and
-from 30,000. Some minutes. Usage:
+The layer is synthetic (tests/qwen2_layer.py). Relative L1 error of the attention output: with int8
+q and k, softmax in double and v exact; the same after the Walsh-Hadamard rotation; and of the
+runtime's whole attention. The worst of the places where the bias sits, of 1,024 keys from position
+0 and from 30,000. Some minutes. Usage:
     python scripts/study_key_bias.py
 """
 
@@ -25,13 +26,12 @@ REMEDIES: dict[str, dict[str, bool] | None] = {
 }
 
 
-def error(layer: qwen2_layer.Layer, parts: dict[str, bool] | None, rotated: bool) -> float:
-    remedy = Balance(None, None) if parts is None else qwen2_layer.remedy(layer, **parts)
-    return qwen2_layer.error(layer, remedy, rotated)
+def remedied(layer: qwen2_layer.Layer, parts: dict[str, bool] | None) -> Balance:
+    return Balance(None, None) if parts is None else qwen2_layer.remedy(layer, **parts)
 
 
 def main() -> None:
-    print(f"{'remedy':34}" + "".join(f"{norm:>9}" for norm in NORMS))
+    print(f"{'remedy':46}" + "".join(f"{norm:>9}" for norm in NORMS))
     layers = {
         norm: [
             qwen2_layer.make(norm, pairs, first)
@@ -40,11 +40,16 @@ def main() -> None:
         ]
         for norm in NORMS
     }
-    for rotated in (False, True):
+    measures = {
+        "": lambda layer, remedy: qwen2_layer.error(layer, remedy, rotated=False),
+        ", rotated": lambda layer, remedy: qwen2_layer.error(layer, remedy, rotated=True),
+        ", all of attention": qwen2_layer.kernel_error,
+    }
+    for suffix, measure in measures.items():
         for name, parts in REMEDIES.items():
-            worst = [max(error(layer, parts, rotated) for layer in layers[norm]) for norm in NORMS]
-            label = name + (", rotated" if rotated else "")
-            print(f"{label:34}" + "".join(f"{value:9.4f}" for value in worst), flush=True)
+            worst = [max(measure(x, remedied(x, parts)) for x in layers[norm]) for norm in NORMS]
+            values = "".join(f"{value:9.4f}" for value in worst)
+            print(f"{name + suffix:46}{values}", flush=True)
 
 
 if __name__ == "__main__":

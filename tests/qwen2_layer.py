@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+import intattention
 from intattention.models.qk_balance import QK, Balance, balance
 from intattention.quantize import quantize_w8g32
 
@@ -109,12 +110,29 @@ def remedy(layer: Layer, scale: bool = True, center: bool = True) -> Balance:
 def error(layer: Layer, remedy: Balance, rotated: bool) -> float:
     """Relative L1 error of the output if q and k are rounded to int8. ``rotated``: after a
     Walsh-Hadamard rotation, as the kernels do it."""
-    q, k = rope(layer.q, layer.positions[-QUERIES:]), rope(layer.k, layer.positions)
-    exact = attend(layer, q, k)
-    if remedy.scale is not None:
-        q, k = q * remedy.scale, k / remedy.scale
-    if remedy.center is not None:
-        k = k - remedy.center
+    q, k = prepared(layer, remedy)
     if rotated:
         q, k = hadamard(q), hadamard(k)
-    return float(np.abs(attend(layer, int8(q), int8(k)) - exact).sum() / np.abs(exact).sum())
+    return relative(attend(layer, int8(q), int8(k)), layer)
+
+
+def kernel_error(layer: Layer, remedy: Balance) -> float:
+    """The same of the runtime's own attention: int8 v, look-up softmax and all."""
+    q, k, v = (
+        np.ascontiguousarray(x, np.float32)
+        for x in (*prepared(layer, remedy), layer.v[None])
+    )  # fmt: skip
+    return relative(intattention.attention(q, k[None], v, causal=True), layer)
+
+
+def prepared(layer: Layer, remedy: Balance) -> tuple[F64, F64]:
+    """q and k after RoPE, scale and centre."""
+    q, k = rope(layer.q, layer.positions[-QUERIES:]), rope(layer.k, layer.positions)
+    if remedy.scale is not None:
+        q, k = q * remedy.scale, k / remedy.scale
+    return q, k if remedy.center is None else k - remedy.center
+
+
+def relative(out: NDArray[np.floating], layer: Layer) -> float:
+    exact = attend(layer, *prepared(layer, Balance(None, None)))
+    return float(np.abs(out - exact).sum() / np.abs(exact).sum())

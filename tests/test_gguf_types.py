@@ -12,6 +12,7 @@ from gguf.constants import GGMLQuantizationType as Type
 from intattention import LLM, _core, models
 from intattention.errors import ModelFileError
 from intattention.gguf_file import GGUFFile
+from intattention.reports import model_report
 
 WriteTiny = Callable[..., Path]
 NAME = "blk.0.ffn_down.weight"
@@ -197,3 +198,14 @@ def test_longrope_tensors(write_tiny: WriteTiny) -> None:
         np.testing.assert_allclose(decoder.config.rope_inverse_frequency, plain / factor)
         scale = np.sqrt(1 + np.log(4) / np.log(32))
         assert decoder.config.rope_attention_factor == pytest.approx(scale)
+
+
+def test_info_of_longrope(write_tiny: WriteTiny) -> None:
+    """Without the tensors that hold the factors."""
+    keys = {"llama.rope.scaling.type": "longrope",
+            "llama.rope.scaling.original_context_length": 32}  # fmt: skip
+    factors = np.full(8, 1.5, np.float32)
+    tensors = {f"rope_factors_{kind}.weight": factors for kind in ("short", "long")}
+    lines = dict(model_report(write_tiny(metadata=keys, tensors=tensors)))
+    assert lines["supported"] == "yes"
+    assert lines["context"].startswith("128 tokens")

@@ -27,6 +27,16 @@ def test_bias_of_norm_900(where: str, first: int) -> None:
     assert qwen2_layer.error(layer, qwen2_layer.remedy(layer), rotated=True) <= MAX_ERROR
 
 
+@pytest.mark.parametrize("where", ["slow", "fast"])
+def test_the_runtimes_attention(where: str) -> None:
+    """With int8 v and the look-up softmax a bias of 900 costs next to nothing more than none."""
+    without_bias = qwen2_layer.make(0, qwen2_layer.PAIRS[where], 0)
+    floor = qwen2_layer.kernel_error(without_bias, qwen2_layer.remedy(without_bias))
+    layer = qwen2_layer.make(900, qwen2_layer.PAIRS[where], 0)
+    assert qwen2_layer.kernel_error(layer, NONE) > 10 * floor
+    assert qwen2_layer.kernel_error(layer, qwen2_layer.remedy(layer)) <= 1.2 * floor
+
+
 @pytest.mark.parametrize("norm", [0, 22, 600])
 def test_smaller_biases(norm: float) -> None:
     layer = qwen2_layer.make(norm, qwen2_layer.PAIRS["mixed"], 0)
