@@ -59,6 +59,12 @@ class LogicalTensor:
         return np.ascontiguousarray(w.reshape(self.shape), dtype=np.float32)
 
 
+def packed_nibbles(integers: U8) -> U8:
+    """``[..., 32]`` integers 0..15 -> ``[..., 16]`` as ``LogicalTensor.q`` of w4 holds them."""
+    half = GROUP // 2
+    return (integers[..., :half] | integers[..., half:] << 4).astype(np.uint8, copy=False)
+
+
 def requantised_note(losses: Mapping[str, float]) -> str:
     """``Checkpoint.losses`` (not empty) in a sentence for people."""
     low, high = (f"{100 * value:.2g} %" for value in (min(losses.values()), max(losses.values())))

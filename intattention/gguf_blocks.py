@@ -14,7 +14,7 @@ from gguf import quants
 from gguf.constants import GGMLQuantizationType as Type
 
 from intattention._core import GROUP
-from intattention.checkpoint import LogicalTensor
+from intattention.checkpoint import LogicalTensor, packed_nibbles
 from intattention.dtypes import F16, F32, U8
 
 Blocks = U8  # [rows, blocks per row, bytes per block]
@@ -93,13 +93,10 @@ def _read_q4_k(blocks: Blocks) -> LogicalTensor:
         scale = (d * scales.reshape(shape)).astype(np.float16)
         minimum = (-dmin * minimums.reshape(shape)).astype(np.float16)
     nibbles = _field(blocks, 16, 144).reshape(rows, per_row, 4, 1, GROUP)
-    q = (nibbles >> np.array([0, 4], np.uint8)[:, None] & 15).reshape(rows, -1, GROUP)
-    packed = q[:, :, : GROUP // 2] | q[:, :, GROUP // 2 :] << 4
+    q = (nibbles >> np.array([0, 4], np.uint8)[:, None] & 15).astype(np.uint8, copy=False)
+    q = q.reshape(rows, -1, GROUP)
     return LogicalTensor(
-        "w4g32a",
-        packed.astype(np.uint8, copy=False),
-        scale.reshape(rows, -1),
-        minimum.reshape(rows, -1),
+        "w4g32a", packed_nibbles(q), scale.reshape(rows, -1), minimum.reshape(rows, -1)
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intattention._core import GROUP
-from intattention.checkpoint import LogicalTensor
+from intattention.checkpoint import LogicalTensor, packed_nibbles
 from intattention.dtypes import F16, U8
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.metadata import Metadata
@@ -56,7 +56,7 @@ class Scheme:
         if not np.isfinite(scales).all():
             raise ValueError("a scale is NaN or Inf")
         zeros = self._zeros(qzeros, scales.shape)
-        q = _nibbles_of(self._integers(qweight))
+        q = packed_nibbles(self._integers(qweight).reshape(n, -1, GROUP))
         scale = _per_group(scales, k)
         if (zeros == SYMMETRIC_ZERO).all():
             return LogicalTensor("w4g32", q, scale)
@@ -136,13 +136,6 @@ def _columns(packed: S32, order: tuple[int, ...]) -> U8:
     columns = np.empty_like(nibbles)
     columns[..., list(order)] = nibbles
     return columns.reshape(len(packed), -1)
-
-
-def _nibbles_of(integers: U8) -> U8:
-    """[out, in] -> the logical layout [out, in/32, 16]."""
-    groups = integers.reshape(len(integers), -1, GROUP)
-    packed = groups[:, :, : GROUP // 2] | groups[:, :, GROUP // 2 :] << 4
-    return packed.astype(np.uint8, copy=False)
 
 
 def _per_group(values: F16, k: int) -> F16:

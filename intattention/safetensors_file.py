@@ -5,8 +5,6 @@ Nothing in the file is trusted: every name, type, shape and offset is checked be
 
 import json
 import math
-import mmap
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 
 from intattention.dtypes import U8
 from intattention.errors import ModelFileError
+from intattention.mapped_file import map_file
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2,
@@ -42,7 +41,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._content = _map(path)
+        self._content = map_file(path)
         self.tensors = self._header()
 
     def raw(self, name: str) -> U8:
@@ -92,10 +91,3 @@ class SafetensorsFile:
 
     def _fail(self, problem: str) -> NoReturn:
         raise ModelFileError(f"{self.path}: {problem}")
-
-
-def _map(path: Path) -> memoryview:
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < 8:
-            raise ModelFileError(f"{path}: not a safetensors file: it has less than 8 bytes")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -172,8 +172,8 @@ def field(key: str, value: object) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda c: b"", "less than 8"),
-        (lambda c: c[:7], "less than 8"),
+        (lambda c: b"", "file is empty"),
+        (lambda c: c[:7], "the header has .* bytes, the file 7"),
         (lambda c: c[:100], "the header has .* bytes, the file 100"),
         (lambda c: b"\xff" * 8 + c[8:], "the header has"),
         (lambda c: c[:8] + b"\xff" + c[9:], "not JSON"),
