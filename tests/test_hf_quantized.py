@@ -13,6 +13,7 @@ from intattention.checkpoint import LogicalTensor
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.hf_folder import HFFolder
 from intattention.hf_quantized import Scheme
+from intattention.safetensors_file import SafetensorsFile
 
 CONFIG = {**tiny_hf.config("llama"), "hidden_size": 128, "intermediate_size": 256}
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
@@ -127,6 +128,21 @@ def test_whole_model(tmp_path: Path, method: str, symmetric: bool) -> None:
     # 0.055 measured, the noise of both roundings; a wrong order of the integers gives more than 1
     assert np.abs(results[0] - results[1]).mean() <= 0.08 * results[1].std()
     assert LLM.load(folder, threads=1).generate("the", max_new_tokens=4)
+
+
+def test_biases_of_zeros_are_let_pass(tmp_path: Path) -> None:
+    bias = np.zeros(128, np.float16)
+    for value in (0, 1):
+        folder, _ = write_quantized(tmp_path / str(value), "gptq")
+        file = SafetensorsFile(folder / "model.safetensors")
+        entries = {
+            t.name: (t.dtype, t.shape, file.raw(t.name).tobytes()) for t in file.tensors.values()
+        }
+        entries["model.layers.0.self_attn.o_proj.bias"] = ("F16", (128,), (bias + value).tobytes())
+        tiny_hf.write_safetensors(folder / "model.safetensors", entries)
+    assert LLM.load(tmp_path / "0", threads=1).generate("the", max_new_tokens=2)
+    with pytest.raises(UnsupportedModelError, match=r"1 tensors have no place.*o_proj\.bias"):
+        LLM.load(tmp_path / "1", threads=1)
 
 
 @pytest.mark.parametrize(

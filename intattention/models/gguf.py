@@ -130,14 +130,14 @@ class _Keys:
             self.real(f"rope.scaling.yarn_beta_{end}", 0.01, 1e4, default)
             for end, default in (("fast", 32.0), ("slow", 1.0))
         )
-        return self._scaled(replace(rope, kind="yarn", beta_fast=fast, beta_slow=slow))
+        return self._yarn(replace(rope, kind="yarn", beta_fast=fast, beta_slow=slow))
 
     def _longrope(self, rope: Rope) -> Rope:
         attention = self.real("rope.scaling.attn_factor", 0.01, 100, default=0.0)
         return replace(rope, kind="longrope", attention_factor=attention or None)
 
-    def _scaled(self, rope: Rope) -> Rope:
-        """yarn: ``attn_factor`` comes on top of the temperature."""
+    def _yarn(self, rope: Rope) -> Rope:
+        """``attn_factor`` comes on top of the temperature."""
         attention = self.real("rope.scaling.attn_factor", 0.01, 100, default=1.0)
         return replace(rope, attention_factor=attention * rope.scale())
 

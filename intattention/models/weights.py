@@ -137,10 +137,8 @@ class Weights:
             return np.concatenate([self.vector(name) for name in full]) if present else None
 
         input_layernorm = self.vector(names.in_layer(index, names.input_layernorm))
-        q_proj, k_proj = (
-            matrix(names.q_proj, rotary_heads[0]),
-            matrix(names.k_proj, rotary_heads[1]),
-        )
+        q_proj = matrix(names.q_proj, rotary_heads[0])
+        k_proj = matrix(names.k_proj, rotary_heads[1])
         qkv_bias = optional(names.q_bias, names.k_bias, names.v_bias)
         q_norm, k_norm = optional(names.q_norm), optional(names.k_norm)
         balance = balanced(QK(q_proj, k_proj, input_layernorm, qkv_bias, q_norm, k_norm))
@@ -164,12 +162,17 @@ class Weights:
     def refuse_leftovers(self, family: str, ignored: re.Pattern[str]) -> None:
         """UnsupportedModelError if the file has tensors that nothing read."""
         left = sorted(set(self.checkpoint.tensors) - self.used)
-        left = [name for name in left if not ignored.fullmatch(name)]
+        left = [n for n in left if not ignored.fullmatch(n) and not self._adds_nothing(n)]
         if left:
             raise UnsupportedModelError(
                 f"{self.checkpoint.path}: {len(left)} tensors have no place in a {family} decoder: "
                 + ", ".join(left[:4])
             )
+
+    def _adds_nothing(self, name: str) -> bool:
+        """A bias of zeros: some GPTQ files have one for every linear."""
+        shape = self.checkpoint.tensors[name].shape
+        return name.endswith(".bias") and len(shape) == 1 and not self.checkpoint.vector(name).any()
 
     def _check_shape(self, name: str) -> None:
         info = self.checkpoint.tensors.get(name)
