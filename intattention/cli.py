@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +10,8 @@ import typer
 
 import intattention
 from intattention import LLM, machine, reports
-from intattention import cli_options as opt
-from intattention.checkpoint import requantised_note
+from intattention.checkpoint import FloatFormat, requantised_note
+from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
@@ -20,8 +19,7 @@ from intattention.progress import progress_bar
 from intattention.sampling import SamplingParams
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
-EXPECTED_ERRORS = (IntAttentionError, ContextOverflowError, NumericError, ValueError,
-                   RuntimeError, OSError, MemoryError)  # fmt: skip
+EXPECTED_ERRORS = (IntAttentionError, NumericError, ValueError, RuntimeError, OSError, MemoryError)
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -31,6 +29,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
+Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
+ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
+Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
+Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
+]
+Temperature = Annotated[float, typer.Option(help="0: always the most likely token.")]
+TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens up to this probability.")]
+TopK = Annotated[int, typer.Option(help="Keep this many tokens; 0: all.")]
+MinP = Annotated[float, typer.Option(help="Drop tokens below this fraction of the best.")]
+Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
+Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
+Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
+System = Annotated[str, typer.Option(help="System message.")]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -65,15 +80,6 @@ def _fail(message: str, status: int = 1) -> int:
     return status
 
 
-@contextmanager
-def _usage() -> Iterator[None]:
-    """What fails in here is the fault of the command line: exit status 2."""
-    try:
-        yield
-    except (ValueError, RuntimeError) as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"intattention {intattention.__version__}")
@@ -91,25 +97,25 @@ def _options(
 @app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(help='The prompt; "-" reads it from stdin.')],
-    model: opt.Model,
+    model: Model,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text instead of answering it.")
     ] = False,
-    system: opt.System = "",
-    max_new_tokens: opt.MaxNewTokens = 256,
-    temperature: opt.Temperature = 0.0,
-    top_p: opt.TopP = 1.0,
-    top_k: opt.TopK = 0,
-    min_p: opt.MinP = 0.0,
-    repetition_penalty: opt.Penalty = 1.0,
-    seed: opt.Seed = -1,
-    stop: opt.Stop = [],  # noqa: B006 - typer copies it
-    threads: opt.Threads = 0,
-    cpus: opt.Cpus = "",
-    isa: opt.Isa = "",
-    ctx: opt.Ctx = 0,
-    weights: opt.WeightFormat = "w4g32a",
-    debug: opt.Debug = False,
+    system: System = "",
+    max_new_tokens: MaxNewTokens = 256,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: Penalty = 1.0,
+    seed: Seed = -1,
+    stop: Stop = [],  # noqa: B006 - typer copies it
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    ctx: Ctx = 0,
+    weights: Weights = "w4g32a",
+    debug: Debug = False,
 ) -> None:
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
@@ -131,22 +137,22 @@ def generate(
 
 @app.command()
 def chat(
-    model: opt.Model,
-    system: opt.System = "",
-    max_new_tokens: opt.MaxNewTokens = 1024,
-    temperature: opt.Temperature = 0.0,
-    top_p: opt.TopP = 1.0,
-    top_k: opt.TopK = 0,
-    min_p: opt.MinP = 0.0,
-    repetition_penalty: opt.Penalty = 1.0,
-    seed: opt.Seed = -1,
-    stop: opt.Stop = [],  # noqa: B006 - typer copies it
-    threads: opt.Threads = 0,
-    cpus: opt.Cpus = "",
-    isa: opt.Isa = "",
-    ctx: opt.Ctx = 0,
-    weights: opt.WeightFormat = "w4g32a",
-    debug: opt.Debug = False,
+    model: Model,
+    system: System = "",
+    max_new_tokens: MaxNewTokens = 1024,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: Penalty = 1.0,
+    seed: Seed = -1,
+    stop: Stop = [],  # noqa: B006 - typer copies it
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    ctx: Ctx = 0,
+    weights: Weights = "w4g32a",
+    debug: Debug = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
@@ -171,11 +177,11 @@ def chat(
 
 @app.command()
 def pack(
-    model: opt.ModelArgument,
+    model: ModelArgument,
     target: Annotated[Path, typer.Argument(metavar="OUT.iatt", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    weights: opt.WeightFormat = "w4g32a",
-    debug: opt.Debug = False,
+    weights: Weights = "w4g32a",
+    debug: Debug = False,
 ) -> None:
     """Write MODEL as the kernels read it: such a file starts at once and is mapped, not loaded."""
     path = find_model(model, show_progress=sys.stderr.isatty())
@@ -187,22 +193,20 @@ def pack(
 
 @app.command()
 def info(
-    model: opt.ModelArgument,
+    model: ModelArgument,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read all tensors of an .iatt file and check them.")
     ] = False,
-    debug: opt.Debug = False,
+    debug: Debug = False,
 ) -> None:
     """Show what a model file holds and whether it can run, without loading its weights."""
     _write_report(reports.model_report(find_model(model), verify))
 
 
 @app.command()
-def doctor(
-    threads: opt.Threads = 0, cpus: opt.Cpus = "", isa: opt.Isa = "", debug: opt.Debug = False
-) -> None:
+def doctor(threads: Threads = 0, cpus: Cpus = "", isa: Isa = "", debug: Debug = False) -> None:
     """Show the CPU's features, the kernels in use and why, cores, pinning and memory."""
-    with _usage():
+    with usage():
         if isa:
             intattention.use_isa(isa)
         pinned = machine.parse_cpus(cpus) if cpus else None
@@ -226,10 +230,8 @@ def _sampling(
     return options
 
 
-def _load(
-    model: str, threads: int, cpus: str, isa: str, ctx: int, weights: opt.WeightFormat
-) -> LLM:
-    with _usage():
+def _load(model: str, threads: int, cpus: str, isa: str, ctx: int, weights: FloatFormat) -> LLM:
+    with usage():
         pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)
