@@ -160,3 +160,21 @@ def test_yarn_states_a_longer_context(tmp_path: Path) -> None:
     config = tiny_hf.config("qwen2 yarn untied") | {"max_position_embeddings": 128}
     model = models.find(HFFolder(tiny_hf.write(tmp_path, config)))
     assert model.max_context == 512
+
+
+def test_a_part_of_the_head_rotates(tmp_path: Path) -> None:
+    config = tiny_hf.config("llama wide heads") | {"partial_rotary_factor": 0.5}
+    folder = tiny_hf.write(tmp_path, config)
+    model = models.find(HFFolder(folder))
+    assert model.rope.dim == 16
+    frequencies = model.config().rope_inverse_frequency
+    np.testing.assert_allclose(frequencies, 10000.0 ** (-np.arange(8) / 8), rtol=1e-12)
+    whole = logits(tiny_hf.write(tmp_path / "whole", tiny_hf.config("llama wide heads")))
+    assert np.abs(logits(folder) - whole).mean() > WRONG * whole.std()
+
+
+def test_original_length_beside_the_dictionary(tmp_path: Path) -> None:
+    """Phi writes it there, and it counts."""
+    config = tiny_hf.config("qwen3 untied longrope") | {"original_max_position_embeddings": 96}
+    rope = models.find(HFFolder(tiny_hf.write(tmp_path, config))).rope
+    assert rope.original_context == 96
