@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 
-from conditions import commit, cpu_name
+from intattention.machine import cpu_model
+from intattention.machine_facts import commit
 
 CHILD = """
 import json, sys, time
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="files or names")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    print(f"{cpu_name()}, 1 thread, commit {commit()}, medians of {options.runs}")
+    print(f"{cpu_model()}, 1 thread, commit {commit()}, medians of {options.runs}")
     for model in options.models:
         start(model)
     runs = [{model: start(model) for model in options.models} for _ in range(options.runs)]

@@ -5,6 +5,11 @@ PYBIND11_MODULE(_core, m) {
   using namespace intattention;
   m.doc() = "The compiled core of intattention. Private: use intattention and intattention.ops.";
   m.attr("__version__") = INTATTENTION_VERSION;
+#if defined(__clang__)
+  m.attr("compiler") = "clang " __clang_version__;
+#else
+  m.attr("compiler") = "gcc " __VERSION__;
+#endif
   m.attr("KEY_BLOCK") = kKeyBlock;
   m.attr("KEY_RANGE") = kKeyRange;
   m.attr("GROUP") = kGroup;

@@ -2,7 +2,7 @@
 
 >>> from intattention import LLM
 >>> llm = LLM.load("smollm2-135m-instruct")
->>> llm.chat([{"role": "user", "content": "What is the capital of France?"}])
+>>> llm.chat([{"role": "user", "content": "Name the capital of France."}])
 
 Kernels as NumPy functions are in ``intattention.ops``.
 """

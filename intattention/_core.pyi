@@ -18,6 +18,7 @@ U8 = NDArray[np.uint8]
 S32 = NDArray[np.int32]
 
 __version__: str
+compiler: str
 KEY_BLOCK: int
 KEY_RANGE: int
 GROUP: int

@@ -10,7 +10,7 @@ from intattention._core import ThreadPool
 from intattention.dtypes import F32
 
 Softmax = Literal["index", "paper", "quant_only", "fp32", "fp16"]
-SOFTMAXES: tuple[str, ...] = get_args(Softmax)
+SOFTMAXES: tuple[Softmax, ...] = get_args(Softmax)
 
 
 def attention(

@@ -1,5 +1,6 @@
-"""The command line: generate, chat, pack, info, doctor."""
+"""The command line: generate, chat, pack, info, doctor; bench and energy."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,12 +11,15 @@ import typer
 
 import intattention
 from intattention import LLM, machine, reports
+from intattention.bench.cli import app as bench_app
 from intattention.checkpoint import FloatFormat, requantised_note
 from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
+from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
 from intattention.progress import progress_bar
+from intattention.questions import questions
 from intattention.sampling import SamplingParams
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
@@ -29,6 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(bench_app, name="bench")
+app.add_typer(energy_app, name="energy")
 
 MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
 Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
@@ -159,7 +165,7 @@ def chat(
     options |= {"max_new_tokens": max_new_tokens, "stop": stop}
     llm = _load(model, threads, cpus, isa, ctx, weights)
     messages = _messages(system)
-    for question in _questions():
+    for question in questions():
         messages.append({"role": "user", "content": question})
         answer: list[str] = []
         try:
@@ -204,14 +210,25 @@ def info(
 
 
 @app.command()
-def doctor(threads: Threads = 0, cpus: Cpus = "", isa: Isa = "", debug: Debug = False) -> None:
-    """Show the CPU's features, the kernels in use and why, cores, pinning and memory."""
+def doctor(
+    threads: Threads = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show features, kernels in use and why, cores, pinning, memory and energy meters."""
+    from intattention.doctor import doctor_facts, doctor_lines  # tries all meters
+
     with usage():
         if isa:
             intattention.use_isa(isa)
         pinned = machine.parse_cpus(cpus) if cpus else None
-        lines = list(reports.machine_report(threads, pinned))
-    _write_report(lines)
+        facts = doctor_facts(threads, pinned)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _write_report(doctor_lines(facts))
 
 
 def _sampling(
@@ -246,25 +263,6 @@ def _load(model: str, threads: int, cpus: str, isa: str, ctx: int, weights: Floa
 def _messages(system: str, *user: str) -> list[dict[str, str]]:
     messages = [{"role": "system", "content": system}] if system else []
     return messages + [{"role": "user", "content": text} for text in user]
-
-
-def _questions() -> Iterator[str]:
-    """Non-empty lines from stdin until Ctrl-D; the prompt is shown to a person only."""
-    person = sys.stdin.isatty()
-    if person:
-        import readline  # noqa: F401 - line editing and history for input()
-    while True:
-        try:
-            question = input("> " if person else "").strip()
-        except EOFError:
-            if person:
-                typer.echo(err=True)
-            return
-        except KeyboardInterrupt:
-            typer.echo("\n(Ctrl-D leaves)", err=True)
-            continue
-        if question:
-            yield question
 
 
 def _recorded(pieces: Iterable[str], record: list[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CPU_ROOT = Path("/sys/devices/system/cpu")
+EDAC = Path("/sys/devices/system/edac/mc")
 
 
 def parse_cpus(text: str) -> list[int]:
@@ -73,7 +74,18 @@ def cpu_model() -> str:
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Hardware", "Model") and value.strip():
             return value.strip()
-    return _read(Path("/proc/device-tree/model")).rstrip("\0") or platform.processor() or "unknown"
+    return board_model() or platform.processor() or "unknown"
+
+
+def board_model() -> str:
+    """The board's name from its device tree; "" where there is none (x86, macOS)."""
+    return _read(Path("/proc/device-tree/model")).rstrip("\0")
+
+
+def memory_type() -> str:
+    """E.g. "LPDDR5", where the kernel's memory controller driver tells it; else ""."""
+    types = {_read(path).strip() for path in EDAC.glob("mc*/*/dimm_mem_type")}
+    return ", ".join(sorted(types - {"", "Unknown"}))
 
 
 def memory_bytes() -> tuple[int, int] | None:
@@ -93,6 +105,12 @@ def peak_memory_bytes() -> int:
     """The largest resident size of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now; 0 where /proc is absent."""
+    pages = _read(Path("/proc/self/statm")).split()[1:2]
+    return int(pages[0]) * resource.getpagesize() if pages else 0
 
 
 def format_bytes(count: int) -> str:

@@ -33,7 +33,8 @@ PROMPT = (
     "book. Most of the entries are short: wind from the north, sea rough, two ships seen. But now "
     "and then the keeper added something of his own."
 )
-QUESTION = "What is the capital of France?"
+# in float32 no token of the answer has a rival within 1 nat, so int8 activations cannot turn it
+QUESTION = "Name the capital of France."
 ANSWER = " Paris"
 POSITIONS = 64
 TOP = 1024

@@ -5,17 +5,17 @@
 
 The relative L1 error and the cosine of each layer's whole output, SmolLM2-135M-Instruct on
 WikiText-2. Logits are exact products of the int8 vectors (the 16-bit logits of docs/numerics.md
-section 3 are off by a tenth of a table step at most), and ln s_v is not rounded; everything after
-them is emulated to the bit of the integers. docs/attention-accuracy.md holds the results and what
-they mean. Candidates, each with one part of the proposal changed:
+section 3 are off by a sixth of a table step at most), ln s_v is neither rounded nor bounded; what
+follows is emulated to the bit of the integers. docs/attention-accuracy.md holds the results and
+what they mean. Candidates, each with one part of the definition changed:
 
   Hadamard    q, k and v are rotated by a Walsh-Hadamard matrix before they are rounded to int8,
               the output is rotated back: outlier channels spread, the dot products stay
   own maximum each block of 256 keys uses its own maximum, not the running one
   table       entries of the exponential's table; never 0 before the clip ("up")
-  sum         "E": E = table(m - t) is summed, E' = E * s_v / max(s_v) multiplies V (today);
+  sum         "E": E = table(m - t) is summed, E' = E * s_v / max(s_v) multiplies V (formerly);
               "1/s_v": E' = table(max(t + ln s_v) - (t + ln s_v)) multiplies V, and the row sum is
-              the dot product of the same E' with min(s_v) / s_v in 8 bits
+              the dot product of the same E' with min(s_v) / s_v in 15 bits
 """
 
 import argparse
@@ -42,25 +42,25 @@ class Variant:
     entries: int = 64
     up: bool = True
     reciprocal_sum: bool = True
-    reciprocal_one: int = 255  # min(s_v) / s_v = 1 in integers
+    reciprocal_one: int = 32767  # min(s_v) / s_v = 1 in integers
     exact_softmax: bool = False
 
 
-PROPOSED = Variant()
-TODAY = Variant(hadamard=False, own_maximum=False, entries=32, up=False, reciprocal_sum=False)
+DEFINITION = Variant()
+FORMER = Variant(hadamard=False, own_maximum=False, entries=32, up=False, reciprocal_sum=False)
 VARIANTS = {
-    "today": TODAY,
-    "today with Hadamard": replace(TODAY, hadamard=True),
-    "proposed": PROPOSED,
-    "- Hadamard": replace(PROPOSED, hadamard=False),
-    "- 64 entries (32)": replace(PROPOSED, entries=32),
-    "- up": replace(PROPOSED, up=False),
-    "- sum by 1/s_v (E, running)": replace(PROPOSED, reciprocal_sum=False, own_maximum=False),
-    "- sum by 1/s_v (E, own)": replace(PROPOSED, reciprocal_sum=False),
-    "1/s_v in 7 bits": replace(PROPOSED, reciprocal_one=127),
-    "1/s_v in 6 bits": replace(PROPOSED, reciprocal_one=63),
-    "int8, exact softmax": replace(TODAY, exact_softmax=True),
-    "int8, Hadamard, exact softmax": replace(PROPOSED, exact_softmax=True),
+    "former definition": FORMER,
+    "former with Hadamard": replace(FORMER, hadamard=True),
+    "definition": DEFINITION,
+    "- Hadamard": replace(DEFINITION, hadamard=False),
+    "- 64 entries (32)": replace(DEFINITION, entries=32),
+    "- up": replace(DEFINITION, up=False),
+    "- sum by 1/s_v (E, running)": replace(DEFINITION, reciprocal_sum=False, own_maximum=False),
+    "- sum by 1/s_v (E, own)": replace(DEFINITION, reciprocal_sum=False),
+    "1/s_v in 8 bits": replace(DEFINITION, reciprocal_one=255),
+    "1/s_v in 6 bits": replace(DEFINITION, reciprocal_one=63),
+    "int8, exact softmax": replace(FORMER, exact_softmax=True),
+    "int8, Hadamard, exact softmax": replace(DEFINITION, exact_softmax=True),
 }
 
 
@@ -94,7 +94,7 @@ def look_up(entries: F32, distance: F32) -> F32:
 
 
 def value_fold(s_v: F32, last: NDArray[np.intp]) -> tuple[F32, F32]:
-    """Today's g [rows, keys], 0..256, and S_v [rows] over the visible prefix of the block."""
+    """The former g [rows, keys], 0..256, and S_v [rows] over the visible prefix of the block."""
     largest = np.maximum.accumulate(s_v)[last]
     return np.rint(np.minimum(s_v, largest[:, None]) * (256 / largest[:, None])), largest
 

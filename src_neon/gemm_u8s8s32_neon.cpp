@@ -6,8 +6,8 @@
 // |128 * colsum| <= 2^14 * k, so k up to 65536 stays inside s32. The rest is gemm_s8s8s32_neon (registers are
 // drawn there), with the same bound: 4 to 8 cycles per row for 32 MAC, plus one EOR per row and step.
 //
-// Rows go by blocks of 4 (or 1), outside the tiles of B: chunks of 16 k that are zero in all rows of a block (E' is
-// mostly zero) are found once per block and left out of every tile. The column sums run over the same chunks,
+// Rows go by blocks of 4 (or 1), outside the tiles of B: chunks of 16 k that are zero in all rows of a block are
+// found once per block and left out of every tile. The column sums run over the same chunks,
 // beside the multiplications: SADDLP + SADALP per register of B, where 4 rows take 16.
 //
 // Rejected: widening both sides to s16 and SMLAL (twice the multiplies).

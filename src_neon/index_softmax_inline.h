@@ -67,19 +67,19 @@ struct SoftmaxScale {
 
 // y of 8 keys. kNarrow = 0: any n, else n is the immediate kNarrow; kShift = false is for e = 0.
 template <typename Isa, int kNarrow, bool kShift>
-static inline int16x8_t counts_of_8(const int32_t* logits, const IndexSoftmaxKeys& keys, size_t j,
+static inline int16x8_t counts_of_8(const int32_t* logits, const int16_t* key_ratio, const int16_t* log_scale,
                                     const SoftmaxScale& row) {
   int16x8_t narrowed;
   if constexpr (kNarrow == 0) {
-    const int16x4_t low = vqmovn_s32(vrshlq_s32(vld1q_s32(logits + j), row.narrow));
-    narrowed = vqmovn_high_s32(low, vrshlq_s32(vld1q_s32(logits + j + 4), row.narrow));
+    const int16x4_t low = vqmovn_s32(vrshlq_s32(vld1q_s32(logits), row.narrow));
+    narrowed = vqmovn_high_s32(low, vrshlq_s32(vld1q_s32(logits + 4), row.narrow));
   } else {
-    const int16x4_t low = vqrshrn_n_s32(vld1q_s32(logits + j), kNarrow);
-    narrowed = vqrshrn_high_n_s32(low, vld1q_s32(logits + j + 4), kNarrow);
+    const int16x4_t low = vqrshrn_n_s32(vld1q_s32(logits), kNarrow);
+    narrowed = vqrshrn_high_n_s32(low, vld1q_s32(logits + 4), kNarrow);
   }
-  int16x8_t u = vqrdmulhq_s16(narrowed, vld1q_s16(keys.key_ratio + j));
+  int16x8_t u = vqrdmulhq_s16(narrowed, vld1q_s16(key_ratio));
   if constexpr (kShift) u = vqshlq_s16(u, row.lshift);
-  return Isa::multiply_add(vld1q_s16(keys.log_scale + j), u, row.factor);
+  return Isa::multiply_add(vld1q_s16(log_scale), u, row.factor);
 }
 
 // The chunks of a row: whole ones in [full_begin, full_end), and at most two that begin or end cuts.
@@ -101,27 +101,34 @@ static inline SoftmaxSpan softmax_span(size_t begin, size_t end) {
 // Pass 1: y into scratch; returns maxima of the visible keys in 8 lanes.
 template <typename Isa, int kNarrow, bool kShift>
 static inline int16x8_t softmax_counts(const SoftmaxSpan& span, const int32_t* logits, const IndexSoftmaxKeys& keys,
-                                       const SoftmaxScale& row, int16_t* scratch) {
+                                       const SoftmaxScale row, int16_t* scratch) {
   const int16x8_t lowest = vdupq_n_s16(-32768);
-  int16x8_t maxima = lowest;
-  const auto cut = [&](size_t first) {
+  const auto cut = [&](size_t first, int16x8_t maxima) {
     for (size_t j = first; j < first + kSoftmaxChunk; j += 8) {
-      const int16x8_t y = counts_of_8<Isa, kNarrow, kShift>(logits, keys, j, row);
+      const int16x8_t y = counts_of_8<Isa, kNarrow, kShift>(logits + j, keys.key_ratio + j, keys.log_scale + j, row);
       const int16x8_t visible = vbslq_s16(visible_of_8(j, span.begin, span.end), y, lowest);
       vst1q_s16(scratch + j, visible);
       maxima = vmaxq_s16(maxima, visible);
     }
+    return maxima;
   };
-  if (span.cut_first()) cut(span.first);
+  int16x8_t maxima = span.cut_first() ? cut(span.first, lowest) : lowest;
+  const int32_t* a = logits + span.full_begin;
+  const int16_t* ratio = keys.key_ratio + span.full_begin;
+  const int16_t* log_scale = keys.log_scale + span.full_begin;
+  int16_t* out = scratch + span.full_begin;
   for (size_t j = span.full_begin; j < span.full_end; j += kSoftmaxChunk) {
-    const int16x8_t y0 = counts_of_8<Isa, kNarrow, kShift>(logits, keys, j, row);
-    const int16x8_t y1 = counts_of_8<Isa, kNarrow, kShift>(logits, keys, j + 8, row);
+    const int16x8_t y0 = counts_of_8<Isa, kNarrow, kShift>(a, ratio, log_scale, row);
+    const int16x8_t y1 = counts_of_8<Isa, kNarrow, kShift>(a + 8, ratio + 8, log_scale + 8, row);
     maxima = vmaxq_s16(vmaxq_s16(maxima, y0), y1);
-    vst1q_s16(scratch + j, y0);
-    vst1q_s16(scratch + j + 8, y1);
+    vst1q_s16(out, y0);
+    vst1q_s16(out + 8, y1);
+    a += kSoftmaxChunk;
+    ratio += kSoftmaxChunk;
+    log_scale += kSoftmaxChunk;
+    out += kSoftmaxChunk;
   }
-  if (span.cut_last()) cut(span.full_end);
-  return maxima;
+  return span.cut_last() ? cut(span.full_end, maxima) : maxima;
 }
 
 // Table indices of 16 keys.
@@ -139,25 +146,30 @@ static inline uint32_t softmax_weights(const SoftmaxSpan& span, const int16_t* s
   const uint8x16x4_t lut = {{vld1q_u8(kIndexSoftmaxLut), vld1q_u8(kIndexSoftmaxLut + 16),
                              vld1q_u8(kIndexSoftmaxLut + 32), vld1q_u8(kIndexSoftmaxLut + 48)}};
   uint32x4_t sum_low = vdupq_n_u32(0), sum_high = sum_low;
-  const auto look_up = [&](size_t j) { return vqtbl4q_u8(lut, softmax_indices(scratch + j, max)); };
-  const auto weigh = [&](uint8x16_t e, size_t j) {
+  const auto look_up = [&](const int16_t* y) { return vqtbl4q_u8(lut, softmax_indices(y, max)); };
+  const auto cut = [&](size_t j) {
+    const uint8x8_t left = vmovn_u16(visible_of_8(j, span.begin, span.end));
+    const uint8x8_t right = vmovn_u16(visible_of_8(j + 8, span.begin, span.end));
+    const uint8x16_t e = vandq_u8(look_up(scratch + j), vcombine_u8(left, right));
     sum_low = Isa::dot(sum_low, e, vld1q_u8(keys.weight_low + j));
     sum_high = Isa::dot(sum_high, e, vld1q_u8(keys.weight_high + j));
-  };
-  const auto cut = [&](size_t j) {
-    const uint8x8_t low = vmovn_u16(visible_of_8(j, span.begin, span.end));
-    const uint8x8_t high = vmovn_u16(visible_of_8(j + 8, span.begin, span.end));
-    const uint8x16_t e = vandq_u8(look_up(j), vcombine_u8(low, high));
-    weigh(e, j);
     vst1q_u8(probs + j, e);
   };
   if (span.cut_first()) cut(span.first);
+  const int16_t* y = scratch + span.full_begin;
+  const uint8_t *low = keys.weight_low + span.full_begin, *high = keys.weight_high + span.full_begin;
+  uint8_t* out = probs + span.full_begin;
   size_t j = span.full_begin;
   for (; j + 2 * kSoftmaxChunk <= span.full_end; j += 2 * kSoftmaxChunk) {
-    const uint8x16_t e0 = look_up(j), e1 = look_up(j + kSoftmaxChunk);
-    weigh(e0, j);
-    weigh(e1, j + kSoftmaxChunk);
-    vst1q_u8_x2(probs + j, {{e0, e1}});
+    const uint8x16_t e0 = look_up(y), e1 = look_up(y + kSoftmaxChunk);
+    sum_low = Isa::dot(Isa::dot(sum_low, e0, vld1q_u8(low)), e1, vld1q_u8(low + kSoftmaxChunk));
+    sum_high = Isa::dot(Isa::dot(sum_high, e0, vld1q_u8(high)), e1, vld1q_u8(high + kSoftmaxChunk));
+    vst1q_u8(out, e0);
+    vst1q_u8(out + kSoftmaxChunk, e1);
+    y += 2 * kSoftmaxChunk;
+    low += 2 * kSoftmaxChunk;
+    high += 2 * kSoftmaxChunk;
+    out += 2 * kSoftmaxChunk;
   }
   if (j < span.full_end) cut(j);  // a whole one: the mask is all ones
   if (span.cut_last()) cut(span.full_end);

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a tiny model, SmolLM2."""
+"""Fixtures for all tests: a tiny model, SmolLM2, the command line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny_model
 
-from intattention import LLM
+from intattention import LLM, cli
 from intattention.errors import ModelNotFoundError
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
@@ -54,3 +54,16 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def smollm2(smollm2_path: Path) -> LLM:
     return LLM.load(smollm2_path)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """run(*arguments) -> exit status, stdout, stderr; in this process."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return call

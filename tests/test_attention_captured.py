@@ -1,8 +1,7 @@
 """Attention on real q, k, v of SmolLM2 at 1K, 4K and 8K keys against softmax attention in double.
 
-What is lost is the definition's (docs/numerics.md section 3): the clip at 6.6 nats cuts the tail of
-heads whose maximum is an attention sink, the table's step is 0.21 nats, and int8 q and k alone cost
-a relative L1 of 0.01 to 0.03. It must not grow with the length, as the paper's last step makes it.
+What is lost is the definition's (docs/attention-accuracy.md): two thirds are the int8 rounding of
+q, k and v, the rest the table. It must not grow with the length, as the paper's last step makes it.
 """
 
 import functools
@@ -15,8 +14,8 @@ from reference.attention import float_attention
 
 import intattention
 
-MIN_COSINE = 0.997  # measured: 0.9976 at worst (layer 12, 1K: one head with a sink), else 0.9993
-MAX_RELATIVE_L1 = 0.07  # measured: 0.066 at worst (the same), else 0.035
+MIN_COSINE = 0.9995
+MAX_RELATIVE_L1 = 0.02
 MAX_GROWTH = 1.2  # of relative L1 from 1K to any length
 QUERIES = 128  # checked per length: the last ones, which see the most keys
 
@@ -42,7 +41,7 @@ def error(layer: int, length: int) -> tuple[float, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1024, 4096, 8192])
-@pytest.mark.parametrize("layer", [0, 12])
+@pytest.mark.parametrize("layer", [0, 12, 18])  # the last two are the worst
 def test_close_to_float_at_every_length(layer: int, length: int) -> None:
     cosine, relative_l1 = error(layer, length)
     assert cosine >= MIN_COSINE

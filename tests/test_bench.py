@@ -60,7 +60,7 @@ def test_bench_llm_on_a_file(tmp_path: Path, tiny_path: Path) -> None:
         tmp_path, "bench_llm.py", "-m", tiny_path, "--prompt", 8, "--tokens", 2,
         "--depths", 0, 4,
     )  # fmt: skip
-    tests = [(row["test"], row["depth"]) for row in result["rows"]]
+    tests = [(f"{row['test']}{row['tokens']}", row["depth"]) for row in result["rows"]]
     assert tests == [("pp8", 0), ("tg2", 0), ("pp8", 4), ("tg2", 4)]
     assert "greedy tokens equal those of the portable kernels" in out
     # tiny.gguf is untied: its embedding (w8g32, 300 rows of 64,
@@ -92,7 +92,7 @@ def test_bench_llm_on_random_weights(tmp_path: Path, name: str) -> None:
         tmp_path, "bench_llm.py", "--synthetic", name, "--layers", 2, "--prompt", 8,
         "--tokens", 2,
     )  # fmt: skip
-    assert [row["test"] for row in result["rows"]] == ["pp8", "tg2"]
+    assert [(row["test"], row["tokens"]) for row in result["rows"]] == [("pp", 8), ("tg", 2)]
     assert f"{name} shape, random weights, 2 of " in out
     assert ("without q and k norm" in out) == (name == "qwen3-0.6b")
     assert "after the whole prompt equal those after it token by token" in out

@@ -1,5 +1,6 @@
 """The command line: what it prints where, exit statuses, one-line errors."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,24 +10,9 @@ import pytest
 from gguf.constants import GGMLQuantizationType as Type
 
 import intattention
-from intattention import LLM, cli
+from intattention import LLM
 
 WriteTiny = Callable[..., Path]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """run(*arguments) -> exit status, stdout, stderr; in this process."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return call
-
-
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -175,6 +161,16 @@ def test_doctor(run: Run) -> None:
     assert (status, err) == (0, "")
     for words in (*intattention.available_isas(), "table active", "gemm_w4a8_", "1, not pinned"):
         assert words in out
+
+
+def test_doctor_json(run: Run) -> None:
+    status, out, err = run("doctor", "--threads", 1, "--json")
+    facts = json.loads(out)
+    assert (status, err) == (0, "")
+    assert facts["tables"]["active"] == intattention.active_isa()
+    assert facts["cpus"]["threads"] == 1
+    assert {"rapl", "ina3221"} <= {meter["name"] for meter in facts["meters"]}
+    assert all(meter["usable"] or meter["reason"] for meter in facts["meters"])
 
 
 def test_isa_is_forced(run: Run) -> None:

@@ -264,7 +264,7 @@ def test_stop_strings_in_generation(letters: LLM) -> None:
 
 # SmolLM2 --------------------------------------------------------------------------------------
 def test_smollm2_knows_the_capital_of_france(smollm2: LLM) -> None:
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "Name the capital of France."}]
     assert "Paris" in smollm2.chat(question, max_new_tokens=24)
     assert smollm2.last_stats.finish_reason == "eos"
 

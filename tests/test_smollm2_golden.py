@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from intattention import LLM, _core
 
-MAX_MEAN_KL = 0.02  # nats, W4A8, int8 KV and index softmax together; measured 0.0042
-MIN_TOP1 = 0.95  # measured 0.969, 62 of 64
-MAX_PPL_CHANGE = 0.015  # measured 23.684 against 23.609, 0.3 %
+MAX_MEAN_KL = 0.02  # nats, W4A8, int8 KV and index softmax together; measured 0.0036
+MIN_TOP1 = 0.95  # measured 64 of 64
+MAX_PPL_CHANGE = 0.015  # measured 23.687 against 23.609, 0.3 %
 ANSWER_TOKENS = 16
 TEXT = Path(__file__).parent / "data" / "wikitext2_test_prefix.txt"
 
@@ -73,7 +73,7 @@ def greedy(decoder: _core.Decoder, ids: NDArray, count: int) -> list[int]:
 
 
 def test_greedy_answer(decoder: _core.Decoder, golden: dict[str, NDArray]) -> None:
-    """'What is the capital of France?' through the chat template."""
+    """'Name the capital of France.' through the chat template."""
     answer = greedy(decoder, golden["chat_ids"], ANSWER_TOKENS)
     assert int(golden["chat_expected_id"]) in answer
 
@@ -85,7 +85,7 @@ def test_llm_is_the_same_model(decoder: _core.Decoder, golden: dict[str, NDArray
     assert encode(str(golden["prompt"]), add_bos=False)[:64] == golden["ids"].tolist()
     text = TEXT.read_text(encoding="utf-8")
     assert encode(text, add_bos=False)[:8192] == golden["wikitext_ids"].tolist()
-    question = {"role": "user", "content": "What is the capital of France?"}
+    question = {"role": "user", "content": "Name the capital of France."}
     answer = llm.chat([question], max_new_tokens=ANSWER_TOKENS)
     assert "Paris" in answer
     expected = greedy(decoder, golden["chat_ids"], llm.last_stats.generated_tokens)

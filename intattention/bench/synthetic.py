@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from shapes import ModelShape
 
 from intattention._core import (
     GROUP,
@@ -23,6 +22,7 @@ from intattention._core import (
     PackedWeights,
     ThreadPool,
 )
+from intattention.bench.shapes import ModelShape
 from intattention.dtypes import F32
 
 Format = Literal["w4g32", "w4g32a", "w8g32"]
