@@ -112,7 +112,7 @@ using QuantizeF32S8 = void (*)(size_t n_groups, size_t group, const float* x, in
                                float* scaled_sum);
 
 // y[i] = (x[i] * (1 / sqrt(mean(x^2) + eps))) * weight[i]; n a multiple of 8. The sum of squares runs
-// in 8 lanes (lane l adds x[8i+l]^2 in order of i), then ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)).
+// in 8 lanes (lane l adds x[8i+l]^2 in order of i), then ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)). y may be x.
 using RmsNormF32 = void (*)(size_t n, const float* x, const float* weight, float eps, float* y);
 
 // Rotates pairs (i, i + n/2) of one head vector in place: n a multiple of 16,

@@ -133,17 +133,21 @@ def test_quantise_refuses_what_float16_cannot_hold(value: float, format: str) ->
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"architecture": "mamba"}, UnsupportedModelError, "mamba.*supported: llama"),
-        ({"llama.rope.scaling.type": "yarn"}, UnsupportedModelError, "yarn"),
-        ({"llama.rope.scaling.factor": 4.0}, UnsupportedModelError, "factor 4"),
-        ({"llama.rope.dimension_count": 8}, UnsupportedModelError, "dimension_count 8"),
-        ({"llama.expert_count": 8}, UnsupportedModelError, "expert_count 8"),
+        ({"architecture": "mamba"}, UnsupportedModelError, "mamba.*supported: llama, qwen2"),
+        ({"llama.rope.scaling.type": "su"}, UnsupportedModelError, "'su'.*supported: none, lin"),
+        ({"llama.rope.scaling.type": "longrope"}, ModelFileError, "rope_factors_short.*missing"),
+        ({"llama.rope.scaling.factor": -4.0}, ModelFileError, "factor is -4"),
+        ({"llama.rope.dimension_count": 8}, UnsupportedModelError, "rotary dimension is 8"),
+        ({"llama.rope.dimension_count": 32}, ModelFileError, "32 elements of a head rotate"),
+        ({"llama.expert_count": 8}, UnsupportedModelError, "expert_count is 8, supported: 0"),
+        ({"llama.attention.sliding_window": 64}, UnsupportedModelError, "sliding_window is 64"),
+        ({"llama.attention.value_length": 32}, UnsupportedModelError, "value_length is 32"),
         ({"llama.block_count": 10**9}, ModelFileError, "block_count is 1000000000"),
         ({"llama.block_count": 3}, ModelFileError, "blk.2.*missing"),
         ({"llama.block_count": 1}, UnsupportedModelError, "9 tensors"),
         ({"llama.attention.head_count": 0}, ModelFileError, "head_count is 0"),
         ({"llama.attention.head_count_kv": 3}, ModelFileError, "4 attention heads"),
-        ({"llama.embedding_length": 96}, UnsupportedModelError, "head dimension 24"),
+        ({"llama.embedding_length": 96}, UnsupportedModelError, "head dimension is 24"),
         ({"llama.feed_forward_length": 128}, ModelFileError, r"ffn_.*shape \(96, 64\)"),
         ({"llama.context_length": None}, ModelFileError, "context_length is missing"),
         ({"llama.context_length": 0}, ModelFileError, "context_length is 0"),
@@ -151,7 +155,8 @@ def test_quantise_refuses_what_float16_cannot_hold(value: float, format: str) ->
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, ModelFileError, "nan"),
         ({"llama.rope.freq_base": 0.0}, ModelFileError, "freq_base is 0"),
         ({"llama.vocab_size": 301}, ModelFileError, "301.*300"),
-        ({"tokenizer.ggml.model": "llama"}, UnsupportedModelError, "'llama'"),
+        ({"tokenizer.ggml.model": "t5"}, UnsupportedModelError, "'t5'.*supported: gpt2, llama"),
+        ({"tokenizer.ggml.model": "llama"}, ModelFileError, "scores is missing"),
         ({"tokenizer.ggml.pre": "tekken"}, UnsupportedModelError, "'tekken'.*smollm"),
         ({"tokenizer.ggml.merges": ["t h e"]}, ModelFileError, "merges"),
         ({"tokenizer.ggml.tokens": ["a", "a"]}, ModelFileError, "300 token types for 2"),
@@ -169,8 +174,9 @@ def test_unsupported_and_absurd_models(
 
 
 def test_unsupported_tensor_type_is_named(write_tiny: WriteTiny) -> None:
-    path = write_tiny(types={"blk.1.ffn_up.weight": Type.Q5_0})
-    with pytest.raises(UnsupportedModelError, match=r"blk\.1\.ffn_up\.weight has the type Q5_0"):
+    path = write_tiny(hidden=256, heads=16, types={"blk.1.ffn_up.weight": Type.TQ1_0})
+    words = r"blk\.1\.ffn_up\.weight has the type TQ1_0; supported here: Q4_0, .*Q6_K.*BF16"
+    with pytest.raises(UnsupportedModelError, match=words):
         LLM.load(path, threads=1)
 
 
