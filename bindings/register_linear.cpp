@@ -91,7 +91,7 @@ py::array_t<float> linear(const py::array& x, const std::vector<SharedWeights>& 
   Activations activations(m, k);
   for (size_t i = 0; i < m; ++i)
     if (!activations.quantize_row(active_table(), i, data + i * k))
-      throw InvalidArgument(message("x: row ", i, " holds NaN or Inf"));
+      throw InvalidArgument(message("x: row ", i, " holds NaN or Inf or a magnitude beyond 1.6e32"));
   layer.forward(pool_or_default(pool), m, activations, 0, out);
   return y;
 }
