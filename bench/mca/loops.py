@@ -102,8 +102,8 @@ def find_loop(
 
     A kernel has one loop per tile height and the main tile has the most multiplications, the tile
     of a single row the ``fewest``; among equals the shortest is taken, or the ``longest``.
-    Straight-line loops go first: a block that the compiler put behind the function and that jumps back looks like a loop
-    around everything in between.
+    Straight-line loops go first: a block that the compiler put behind the function and that jumps
+    back looks like a loop around everything in between.
     """
     every = innermost_loops(disassembly)
     for marker, loops in itertools.product(markers, ([x for x in every if x.straight], every)):
