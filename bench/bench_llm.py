@@ -7,14 +7,17 @@ The result is checked first. A model file: the greedy continuation on the active
 one of the portable kernels. Random weights (``--synthetic``): logits and tokens after the whole
 prompt at once must equal those after the prompt token by token. Then prefill (``pp``) and decode
 (``tg``) are timed in turns, each behind ``--depths`` tokens, and medians are printed, with GB/s of
-weights and cache read per decoded token beside the measured read bandwidth. Where llama-bench or
-llama-cpp-python is installed, the same file runs there too, after this build and not in turns.
+weights and cache read per decoded token beside the measured read bandwidth. Where llama-cpp-python
+or llama-bench is installed, the same file takes turns there, with float16 and q8_0 cache and with
+and without flash attention, and the ratio to the best of them is printed: of the medians, and of
+the fastest turns, which is the one to trust on a machine that others use.
 """
 
 import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ import numpy as np
 from conditions import commit, cpu_name, resident_bytes
 from limits import read_bandwidth
 from numpy.typing import NDArray
-from rivals import llama_cpp_rows
+from rivals import Rival, llama_cpp
 from shapes import SHAPES
 from synthetic import build as build_synthetic
 from synthetic import embed_bytes
@@ -36,6 +39,7 @@ from intattention.model_registry import find_model
 
 CHECK_PROMPT, CHECK_TOKENS = 24, 8
 PREFILL_CHUNK = 256
+SETTLE_SECONDS = 0.05  # OpenMP threads spin for a while after their last loop
 
 
 def prompt_ids(decoder: Decoder, count: int) -> NDArray[np.int32]:
@@ -90,7 +94,7 @@ def check_prefill(decoder: Decoder) -> str:
 def timed(
     decoder: Decoder, args: argparse.Namespace, depth: int, cache: KVCache
 ) -> dict[str, float]:
-    """Seconds of one prefill and one decode run behind the first ``depth`` tokens of the cache."""
+    """tok/s of one prefill and one decode run behind the first ``depth`` tokens of the cache."""
     ids = prompt_ids(decoder, depth + args.prompt)
     cache.truncate(depth)
     start = time.perf_counter()
@@ -99,36 +103,52 @@ def timed(
     cache.truncate(max(depth, 1))
     resumed = time.perf_counter()
     decode(decoder, token, cache, args.tokens)
-    return {"pp": middle - start, "tg": time.perf_counter() - resumed}
+    ended = time.perf_counter()
+    return {"pp": args.prompt / (middle - start), "tg": args.tokens / (ended - resumed)}
 
 
-def measure(decoder: Decoder, args: argparse.Namespace, read_bytes: int) -> list[dict[str, Any]]:
+def measure(
+    decoder: Decoder, args: argparse.Namespace, read_bytes: int, rivals: Sequence[Rival]
+) -> list[dict[str, Any]]:
     """Rows per depth: medians over ``args.repeats`` interleaved runs."""
     caches: dict[int, KVCache] = {}
     for depth in args.depths:
         caches[depth] = decoder.new_cache(depth + max(args.prompt, args.tokens) + 1)
         if depth:
             prefill(decoder, prompt_ids(decoder, depth), caches[depth])
-    times: dict[tuple[str, int], list[float]] = {}
+    ours: dict[tuple[str, int], list[float]] = {}
+    others: dict[tuple[str, int, str], list[float]] = {}
     for _ in range(args.repeats):
         for depth, cache in caches.items():
-            for kind, seconds in timed(decoder, args, depth, cache).items():
-                times.setdefault((kind, depth), []).append(seconds)
-    return [row(decoder.config, read_bytes, args, *key, times[key]) for key in times]
+            for kind, rate in timed(decoder, args, depth, cache).items():
+                ours.setdefault((kind, depth), []).append(rate)
+            for rival in rivals:
+                time.sleep(SETTLE_SECONDS)
+                for kind, rate in rival.rates(args.prompt, args.tokens, depth).items():
+                    others.setdefault((kind, depth, rival.name), []).append(rate)
+            time.sleep(SETTLE_SECONDS if rivals else 0)
+    rows = []
+    for (kind, depth), rates in ours.items():
+        one = row(decoder.config, read_bytes, args, kind, depth, rates)
+        one["rivals"] = {r.name: summary(others[kind, depth, r.name]) for r in rivals}
+        rows.append(one)
+    return rows
+
+
+def summary(rates: list[float]) -> dict[str, float]:
+    return {
+        "tok_s": statistics.median(rates),
+        "min_tok_s": min(rates),
+        "max_tok_s": max(rates),
+    }
 
 
 def row(
     config: DecoderConfig, read_bytes: int, args: argparse.Namespace, kind: str, depth: int,
-    seconds: list[float],
+    rates: list[float],
 ) -> dict[str, Any]:  # fmt: skip
     count = args.prompt if kind == "pp" else args.tokens
-    result = {
-        "test": f"{kind}{count}",
-        "depth": depth,
-        "tok_s": count / statistics.median(seconds),
-        "min_tok_s": count / max(seconds),
-        "max_tok_s": count / min(seconds),
-    }
+    result: dict[str, Any] = {"test": f"{kind}{count}", "depth": depth, **summary(rates)}
     if kind == "tg":
         per_key = 2 * (config.head_dim + 4) * config.num_key_value_heads
         cache_bytes = per_key * config.num_hidden_layers * (depth + args.tokens / 2)
@@ -201,6 +221,7 @@ def main() -> None:
         intattention.use_isa(args.isa)
     pool = ThreadPool(args.threads)
     decoder, about = load(args, pool)
+    rivals = [] if args.synthetic else llama_cpp(find_model(args.model), pool.threads)
     result = {
         "cpu": cpu_name(),
         "isa": intattention.active_isa(),
@@ -208,15 +229,10 @@ def main() -> None:
         "commit": commit(),
         **about,
         "check": check_prefill(decoder) if args.synthetic else check(decoder),
-        "rows": measure(decoder, args, about["read_bytes"]),
+        "rows": measure(decoder, args, about["read_bytes"], rivals),
         "peak_bytes_after": peak_memory_bytes(),
         "read_bandwidth_gb_s": read_bandwidth(pool.threads) / 1e9,
     }
-    if not args.synthetic:
-        result["rival"], result["rival_rows"] = llama_cpp_rows(
-            find_model(args.model), pool.threads, args.prompt, args.tokens, args.depths,
-            args.repeats,
-        )  # fmt: skip
     report(result)
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n")
@@ -232,18 +248,25 @@ def report(result: dict[str, Any]) -> None:
         f"{gib['peak_bytes']:.2f} GiB until then and {gib['peak_bytes_after']:.2f} GiB in all\n"
         f"read bandwidth {result['read_bandwidth_gb_s']:.1f} GB/s (NumPy sum)\n{result['check']}"
     )
-    rivals = {(row["test"], row["depth"]): row for row in result.get("rival_rows", [])}
     for row in result["rows"]:
-        line = f"{row['test']:>6} @ {row['depth']:<5} {row['tok_s']:8.1f} tok/s"
-        line += f"  ({row['min_tok_s']:.1f} to {row['max_tok_s']:.1f})"
+        line = f"{row['test']:>6} @ {row['depth']:<5} {speed(row)}"
         if "gb_s" in row:
             share = row["gb_s"] / result["read_bandwidth_gb_s"]
             line += f"  {row['gb_s']:.1f} GB/s, {share:.0%} of the read bandwidth"
-        rival = rivals.get((row["test"], row["depth"]))
-        if rival:
-            line += f"  {result['rival']} {rival['tok_s']:.1f} tok/s"
-            line += f" ({rival['min_tok_s']:.1f} to {rival['max_tok_s']:.1f})"
         print(line)
+        for name, rival in row["rivals"].items():
+            print(f"{'':15}{speed(rival)}  {name}")
+        if row["rivals"]:
+            median, fastest = (
+                row[key] / max(rival[key] for rival in row["rivals"].values())
+                for key in ("tok_s", "max_tok_s")
+            )
+            print(f"{'':15}{median:8.2f} x the best of them, {fastest:.2f} x by fastest turns")
+
+
+def speed(rates: dict[str, float]) -> str:
+    low, high = rates["min_tok_s"], rates["max_tok_s"]
+    return f"{rates['tok_s']:8.1f} tok/s  ({low:.1f} to {high:.1f})"
 
 
 if __name__ == "__main__":
