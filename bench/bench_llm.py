@@ -10,7 +10,8 @@ prompt at once must equal those after the prompt token by token. Then prefill (`
 weights and cache read per decoded token beside the measured read bandwidth. Where llama-cpp-python
 or llama-bench is installed, the same file takes turns there, with float16 and q8_0 cache and with
 and without flash attention, and the ratio to the best of them is printed: of the medians, and of
-the fastest turns, which is the one to trust on a machine that others use.
+the fastest turns, which is the one to trust on a machine that others use. So is ``--cpu-time`` with
+one thread: waiting for the CPU does not count then.
 """
 
 import argparse
@@ -97,13 +98,14 @@ def timed(
     """tok/s of one prefill and one decode run behind the first ``depth`` tokens of the cache."""
     ids = prompt_ids(decoder, depth + args.prompt)
     cache.truncate(depth)
-    start = time.perf_counter()
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    start = clock()
     token = int(prefill(decoder, ids[depth:], cache).argmax())
-    middle = time.perf_counter()
+    middle = clock()
     cache.truncate(max(depth, 1))
-    resumed = time.perf_counter()
+    resumed = clock()
     decode(decoder, token, cache, args.tokens)
-    ended = time.perf_counter()
+    ended = clock()
     return {"pp": args.prompt / (middle - start), "tg": args.tokens / (ended - resumed)}
 
 
@@ -211,6 +213,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=positive, default=64, help="tokens per decode run")
     parser.add_argument("--depths", type=int, nargs="+", default=[0])
     parser.add_argument("--repeats", type=positive, default=5)
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="tokens per CPU second; with one thread"
+    )
     parser.add_argument("--json", type=Path, help="also write the result here")
     return parser.parse_args()
 
@@ -221,12 +226,14 @@ def main() -> None:
         intattention.use_isa(args.isa)
     pool = ThreadPool(args.threads)
     decoder, about = load(args, pool)
-    rivals = [] if args.synthetic else llama_cpp(find_model(args.model), pool.threads)
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    rivals = [] if args.synthetic else llama_cpp(find_model(args.model), pool.threads, clock)
     result = {
         "cpu": cpu_name(),
         "isa": intattention.active_isa(),
         "threads": pool.threads,
         "commit": commit(),
+        "clock": "cpu" if args.cpu_time else "wall",
         **about,
         "check": check_prefill(decoder) if args.synthetic else check(decoder),
         "rows": measure(decoder, args, about["read_bytes"], rivals),

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,9 @@ import numpy as np
 
 CACHES = ("f16", "f16 fa", "q8_0 fa")  # cache type, with flash attention (q8_0 needs it)
 GGML_TYPES = {"f16": 1, "q8_0": 8}
+
+
+Clock = Callable[[], float]
 
 
 class Rival(Protocol):
@@ -27,18 +30,19 @@ class Rival(Protocol):
         ...
 
 
-def llama_cpp(path: Path, threads: int) -> Sequence[Rival]:
-    """Empty if neither is installed."""
+def llama_cpp(path: Path, threads: int, clock: Clock) -> Sequence[Rival]:
+    """Empty if neither is installed. llama-bench knows wall time only."""
     if importlib.util.find_spec("llama_cpp"):
-        return [LlamaPython(path, threads, cache) for cache in CACHES]
-    if shutil.which("llama-bench"):
+        return [LlamaPython(path, threads, cache, clock) for cache in CACHES]
+    if shutil.which("llama-bench") and clock is time.perf_counter:
         return [LlamaBench(path, threads, cache) for cache in CACHES]
     return []
 
 
 class LlamaPython:
-    def __init__(self, path: Path, threads: int, cache: str) -> None:
+    def __init__(self, path: Path, threads: int, cache: str, clock: Clock) -> None:
         self.name = f"llama-cpp-python {cache}"
+        self._clock = clock
         kind = GGML_TYPES[cache.split()[0]]
         self._options = {
             "model_path": str(path),
@@ -68,16 +72,16 @@ class LlamaPython:
         llama = self._context(max(prompt, tokens) + 16, depth)
         ids = np.random.default_rng(2).integers(0, llama.n_vocab(), prompt).tolist()
         llama.n_tokens = depth  # eval() drops what lies behind
-        start = time.perf_counter()
+        start = self._clock()
         llama.eval(ids)
-        middle = time.perf_counter()
+        middle = self._clock()
         llama.n_tokens = depth
-        resumed = time.perf_counter()
+        resumed = self._clock()
         for token in range(tokens):
             llama.eval([token + 1])
         return {
             "pp": prompt / (middle - start),
-            "tg": tokens / (time.perf_counter() - resumed),
+            "tg": tokens / (self._clock() - resumed),
         }
 
 

@@ -220,6 +220,11 @@ class PackedWeights:
 def linear(x: F32, parts: Sequence[PackedWeights], pool: ThreadPool | None = None) -> F32:
     """x [m, k] -> [m, sum of out_features]."""
 
+def quantize_weights(
+    w: F32, format: WeightFormat, importance: F32 | None = None
+) -> tuple[U8 | S8, NDArray[np.float16], NDArray[np.float16] | None]:
+    """w [out, in] -> (q, scale, min or None) of a LogicalTensor; importance [in]."""
+
 # model ----------------------------------------------------------------------------------------
 class KVCache:
     def __init__(

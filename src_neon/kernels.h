@@ -41,6 +41,9 @@ void gemm_u8s8s32_dotprod(size_t m, size_t n, size_t k, const uint8_t* a, size_t
                           size_t b_stride, int32_t* c, size_t ldc);
 void index_softmax_s32u8_dotprod(size_t n, const int32_t* logits, const int16_t* key_ratio, const uint16_t* value_ratio,
                                  IndexSoftmaxRow* row, int16_t* scratch, uint8_t* probs);
+void gemm_w4a8_i8mm(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
+                    float* y, size_t ldy);
+void gemm_w8a8_i8mm(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y, size_t ldy);
 void gemm_w4a8_dotprod(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
                        float* y, size_t ldy);
 void gemm_w8a8_dotprod(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,

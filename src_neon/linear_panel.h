@@ -56,12 +56,4 @@ static inline float32x4_t add_group(float32x4_t out, float32x4_t d, int32x4_t ac
   return vfmaq_f32(out, d, vfmaq_n_f32(shift, vreinterpretq_f32_s32(acc), panel.scale[r]));
 }
 
-// Columns first .. first + 3 of the n that a row of a tile has; 0 beyond.
-static inline float32x4_t load_columns(const float* y, size_t n, size_t first) {
-  if (n >= first + 4) return vld1q_f32(y + first);
-  float columns[4] = {};
-  for (size_t i = first; i < n; ++i) columns[i - first] = y[i];
-  return vld1q_f32(columns);
-}
-
 }  // namespace intattention

@@ -33,7 +33,14 @@ static inline size_t nonzero_chunks(size_t rows, size_t k, const uint8_t* a, siz
 // 4 half floats as float32 (exact).
 static inline float32x4_t load_f16x4(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 
-// Columns first .. first + 3 of a row of y that has n.
+// Columns first .. first + 3 of a row of y that has n; 0 beyond.
+static inline float32x4_t load_columns(const float* y, size_t n, size_t first) {
+  if (n >= first + 4) return vld1q_f32(y + first);
+  float columns[4] = {};
+  for (size_t i = first; i < n; ++i) columns[i - first] = y[i];
+  return vld1q_f32(columns);
+}
+
 static inline void store_columns(float* y, size_t n, size_t first, float32x4_t value) {
   if (n >= first + 4) {
     vst1q_f32(y + first, value);

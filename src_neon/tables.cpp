@@ -50,6 +50,8 @@ constexpr KernelTable i8mm_table() {
   table.attention_inner = 8;  // SMMLA takes 2 rows x 8 bytes: K and V are packed r8k8
   table.gemm_s8s8s32 = gemm_s8s8s32_i8mm;
   table.gemm_u8s8s32 = gemm_u8s8s32_i8mm;
+  table.gemm_w4a8 = gemm_w4a8_i8mm;
+  table.gemm_w8a8 = gemm_w8a8_i8mm;
   return table;
 }
 

@@ -69,6 +69,11 @@ KERNELS = (
     Kernel("w4a8 with minima", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16, longest=True),
     Kernel(W4A1, "gemm_w4a8_dotprod", ("sdot",), "MAC", 16, one_row=True, longest=True),
     Kernel("w8a8", "gemm_w8a8_dotprod", ("sdot",), "MAC", 16),
+    Kernel("w4a8, i8mm", "gemm_w4a8_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS),
+    Kernel(
+        "w4a8 with minima, i8mm", "gemm_w4a8_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS, longest=True
+    ),
+    Kernel("w8a8, i8mm", "gemm_w8a8_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS),
     Kernel("w8a8, m = 1", "gemm_w8a8_dotprod", ("sdot",), "MAC", 16, one_row=True),
 )
 

@@ -80,6 +80,14 @@ class LinearTest : public KernelTest {
         }
   }
 
+  // Depths around the panels of activations that kernels prepare: 32 groups (i8mm) and 512 / rows.
+  void check_panel_edges(WeightFormat format) {
+    for (size_t m : {8, 9, 13})
+      for (size_t k : {992, 1024, 1056, 2016, 2048, 2080, 2720, 2752, 4128}) check(format, m, 17, k);
+    for (size_t k : {8192, 8224, 16384, 16416})
+      for (size_t m : {1, 2}) check(format, m, 9, k);
+  }
+
  private:
   // packing.h: w4 [n][k/32][16], byte j = element j low, j + 16 high; w8 s8 [n][k].
   static std::vector<uint8_t> logical_quants(const LinearReference& linear, bool w8) {
