@@ -77,8 +77,8 @@ def index_softmax_s32u8(
     seen no key is -2**30.
     """
 
-def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, F32]:
-    """x [..., k] -> (q like x, scale [..., k/group], scaled_sum likewise)."""
+def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, S32]:
+    """x [..., k] -> (q like x, scale [..., k/group], sum of q likewise)."""
 
 def rmsnorm_f32(x: F32, weight: F32, eps: float) -> F32: ...
 def rope_f32(x: F32, cos: F32, sin: F32) -> F32:
@@ -222,6 +222,11 @@ class PackedWeights:
 
 def linear(x: F32, parts: Sequence[PackedWeights], pool: ThreadPool | None = None) -> F32:
     """x [m, k] -> [m, sum of out_features]."""
+
+def quantize_weights(
+    w: F32, format: WeightFormat, importance: F32 | None = None
+) -> tuple[U8 | S8, NDArray[np.float16], NDArray[np.float16] | None]:
+    """w [out, in] -> (q, scale, min or None) of a LogicalTensor; importance [in]."""
 
 # model ----------------------------------------------------------------------------------------
 class KVCache:
