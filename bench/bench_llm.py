@@ -108,7 +108,7 @@ def measure(args: argparse.Namespace, pool: ThreadPool) -> dict[str, Any]:
         model = load_model(args.model, pool)
         rivals = llama_cpp(find_model(args.model), pool.threads, clock)
     turns = Turns(rivals, args.prompt, args.tokens)
-    measurer = Measurer(Policy.exactly(args.repeats, clock))
+    measurer = Measurer(Policy.exactly(args.repeats), clock=clock)
     rows = measure_model(
         model, args.depths, args.prompt, args.tokens, measurer, pool, turns.works(args.depths)
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from intattention.bench.timing import Key, Policy, Samples, Work, measure
+from intattention.bench.timing import Clock, Key, Policy, Samples, Work, measure
 from intattention.energy import Recorder
 
 IDLE_S = 3.0
@@ -37,10 +37,15 @@ class Measurer:
     """First the times, interleaved; then the energy of each work, in a stretch of its own."""
 
     def __init__(
-        self, policy: Policy, recorder: Recorder | None = None, energy_seconds: float = 2.0
+        self,
+        policy: Policy,
+        recorder: Recorder | None = None,
+        energy_seconds: float = 2.0,
+        clock: Clock | None = None,
     ) -> None:
         """Measures idle power now, if there is a meter. MeterError."""
         self.policy = policy
+        self._clock = clock
         self._recorder = recorder
         self._energy_seconds = energy_seconds
         self.idle_watts = 0.0
@@ -53,7 +58,7 @@ class Measurer:
         self, works: Mapping[Key, Work], calls: Mapping[Key, int] | None = None
     ) -> dict[Key, Measured]:
         """``calls``: how many each work makes, 1 by default. MeterError."""
-        times = measure(works, self.policy, calls)
+        times = measure(works, self.policy, calls, self._clock)
         return {
             key: Measured(times[key], self._energy(work, calls[key] if calls else 1))
             for key, work in works.items()

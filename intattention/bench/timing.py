@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], object]
+Clock = Callable[[], float]
 LEAST_LATE = 3  # rounds; one in three may be disturbed
 CONFIDENCE = 0.98  # half of a 95 % interval of a median, in units of sqrt(n) ranks
 
@@ -23,11 +24,10 @@ class Policy:
     most: int = 40
     seconds: float = 8.0
     precision: float = 0.03
-    clock: Callable[[], float] = time.perf_counter  # of the works; rounds go by wall time
 
     @classmethod
-    def exactly(cls, rounds: int, clock: Callable[[], float] = time.perf_counter) -> "Policy":
-        return cls(rounds, rounds, math.inf, 0.0, clock)
+    def exactly(cls, rounds: int) -> "Policy":
+        return cls(rounds, rounds, math.inf, 0.0)
 
 
 @dataclass
@@ -56,12 +56,18 @@ class Samples:
 
 
 def measure(
-    works: Mapping[Key, Work], policy: Policy, calls: Mapping[Key, int] | None = None
+    works: Mapping[Key, Work],
+    policy: Policy,
+    calls: Mapping[Key, int] | None = None,
+    clock: Clock | None = None,
 ) -> dict[Key, Samples]:
     """Runs every work once a round; a work that makes several ``calls`` gets seconds per call.
 
+    ``clock``: of the works, wall time by default; rounds always go by wall time.
+
     A KeyboardInterrupt passes through; the caller decides what becomes of earlier results.
     """
+    clock = clock or time.perf_counter
     samples = {key: Samples() for key in works}
     begin = time.perf_counter()
     for done in range(policy.most):
@@ -71,9 +77,9 @@ def measure(
         if late and done >= LEAST_LATE:
             break
         for key, work in works.items():
-            start = policy.clock()
+            start = clock()
             work()
-            seconds = policy.clock() - start
+            seconds = clock() - start
             samples[key].seconds.append(seconds / (calls[key] if calls else 1))
             samples[key].settled = settled(samples[key].seconds, policy.precision)
     return samples
