@@ -189,7 +189,8 @@ class Kernel {
     for (size_t j = 0; j < keys; ++j) {
       const int32_t own = kv.v_log_scale[j];
       if (own >= highest) continue;
-      for (size_t c = 0; c < d; ++c) v[c] = kv.v[b8_offset(layout, c, j)];
+      for (size_t c = 0; c < d; ++c)
+        v[c] = kv.v[b8_offset(layout, c, j)];  // NOLINT(bugprone-signed-char-misuse): a number, no character
       for (size_t row = 0; row < state.rows; ++row) {
         const uint8_t e = scratch.probs.data()[row * kKeyBlock + j];
         if (e == 0 || own >= scratch.lowest[row]) continue;
