@@ -1,4 +1,4 @@
-"""The command line: generate, chat, pack, info, doctor; bench and energy."""
+"""The command line: generate, chat, pack, info, doctor; bench, energy and eval."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from intattention.bench.cli import app as bench_app
 from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
 from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
+from intattention.eval.cli import app as eval_app
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
 from intattention.progress import progress_bar
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(energy_app, name="energy")
+app.add_typer(eval_app, name="eval")
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf or .iatt file or a model name.")]
 ModelArgument = Annotated[str, typer.Argument(help="A .gguf or .iatt file or a model name.")]
