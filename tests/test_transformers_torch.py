@@ -313,6 +313,36 @@ def test_refuses_what_a_model_asks_for() -> None:
         model.train()(ids)
 
 
+def test_refuses_models_with_an_attention_of_their_own() -> None:
+    config = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=64, n_layer=1, n_head=4)
+    kind = transformers.AutoModelForCausalLM
+    model = kind.from_config(config, attn_implementation="intattention")
+    with pytest.raises(ValueError, match="BloomConfig do not let attention be replaced"):
+        model(torch.arange(5)[None])
+
+
+@pytest.mark.parametrize("length", [9, 40])
+def test_other_architectures(length: int) -> None:
+    """A window that looks ahead too; a model whose file is named after its family; no RoPE."""
+    ids = torch.randint(3, VOCAB, (2, length))
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    for config in (
+        transformers.ModernBertConfig(**SIZES, local_attention=8, **tokens),
+        transformers.Gemma3TextConfig(**GROUPED, head_dim=32, sliding_window=8),
+        transformers.OPTConfig(
+            vocab_size=VOCAB, hidden_size=64, ffn_dim=64, num_hidden_layers=2,
+            num_attention_heads=4, word_embed_proj_dim=64,
+        ),
+    ):  # fmt: skip
+        torch.manual_seed(0)
+        model = transformers.AutoModel.from_config(config, attn_implementation="intattention")
+        with torch.no_grad():
+            ours = model.eval()(ids).last_hidden_state
+            model.set_attn_implementation("eager")
+            exact = model(ids).last_hidden_state
+        assert 0 < (ours - exact).abs().sum() < 0.05 * exact.abs().sum(), type(config).__name__
+
+
 def test_mask_is_made_for_the_registered_names() -> None:
     """Else transformers hands attention the mask of the tokenizer, as it does to unknown names."""
     config = llama().config

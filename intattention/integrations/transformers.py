@@ -5,6 +5,7 @@
 >>> model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="intattention")
 """
 
+import sys
 from typing import Any
 
 import torch
@@ -41,11 +42,12 @@ def register() -> None:
     - ``index_softmax_only``, ``exaq-int2``, ``exaq-int3``: softmax_studies.py; slow.
 
     For float32, bfloat16 and float16 models on the CPU. What integer attention cannot do
-    (dropout, biases on logits, output_attentions, ...) raises ValueError when it is asked for.
+    (dropout, biases on logits, output_attentions, ...) raises ValueError when it is asked for, and
+    so do models with an attention of their own, which would take no notice of the name.
     """
     for name in METHODS:
         AttentionInterface.register(name, forward_of(find_method(name)))
-        AttentionMaskInterface.register(name, sdpa_mask)
+        AttentionMaskInterface.register(name, _mask)
 
 
 def forward_of(method: Method) -> Any:
@@ -75,6 +77,27 @@ def forward_of(method: Method) -> Any:
         return out.transpose(1, 2).contiguous(), None
 
     return forward
+
+
+def _mask(*args: Any, config: Any = None, **kwargs: Any) -> torch.Tensor | None:
+    """Boolean masks, or None where ``is_causal`` says all. Called once per forward."""
+    if _has_its_own_attention(type(config)):
+        raise ValueError(
+            f"models of {type(config).__name__} do not let attention be replaced (their code does "
+            "not use transformers' AttentionInterface)"
+        )
+    mask: torch.Tensor | None = sdpa_mask(*args, config=config, **kwargs)
+    return mask
+
+
+def _has_its_own_attention(config_class: type) -> bool:
+    """Whether the model's file defines attention, but does not look it up by name."""
+    name = config_class.__module__.replace(".configuration_", ".modeling_")
+    if name == config_class.__module__ or name not in sys.modules:
+        return False  # a config from elsewhere
+    contents = vars(sys.modules[name])
+    defined = (key for key, x in contents.items() if getattr(x, "__module__", "") == name)
+    return "ALL_ATTENTION_FUNCTIONS" not in contents and any("Attention" in key for key in defined)
 
 
 def _visible(
