@@ -275,8 +275,8 @@ def test_refuses() -> None:
         ("differs between heads", two_kinds, {}),
         ("without gaps", torch.eye(30).bool()[None, None].logical_not(), {}),
         ("window of 8 keys came without", None, {"sliding_window": 8}),
-        ("for 3 sequences", causal.expand(3, 1, 30, 30), {}),
-        ("covers 31 keys", torch.ones(1, 1, 30, 31, dtype=torch.bool), {}),
+        (r"\(3, 1, 30, 30\), which does not fit 1 sequences", causal.expand(3, 1, 30, 30), {}),
+        ("30 queries and 30 keys", torch.ones(1, 1, 30, 31, dtype=torch.bool), {}),
     ]  # fmt: skip
     for message, mask, more in refused:
         with pytest.raises(ValueError, match=message):

@@ -74,24 +74,19 @@ def perplexity(
     """
     losses, other_losses, kl, same = [], [], [], []
     nan_count = done = 0
-    for ids in windows:
-        others = iter(()) if against is None else against.logits(ids)
-        start = 0
-        for logits in model.logits(ids):
-            targets = ids[start + 1 : start + 1 + len(logits)]
-            logits = logits[: len(targets)]  # nothing follows the window's last token
-            nan_count += int((~np.isfinite(logits)).any(axis=1).sum())
-            log_q = _log_softmax(logits)
-            losses.append(_loss(log_q, targets))
-            if against is not None:
-                log_p = _log_softmax(_same_vocabulary(next(others)[: len(targets)], logits))
-                other_losses.append(_loss(log_p, targets))
-                kl.append((np.exp(log_p) * (log_p - log_q)).sum(axis=1))
-                same.append(log_p.argmax(axis=1) == log_q.argmax(axis=1))
-            start += CHUNK
-            done += len(targets)
-            if progress is not None:
-                progress(done, sum(map(len, windows)) - len(windows))
+    total = sum(map(len, windows)) - len(windows)
+    for targets, logits, others in _chunks(model, against, windows):
+        nan_count += int((~np.isfinite(logits)).any(axis=1).sum())
+        log_q = _log_softmax(logits)
+        losses.append(_loss(log_q, targets))
+        if others is not None:
+            log_p = _log_softmax(others)
+            other_losses.append(_loss(log_p, targets))
+            kl.append((np.exp(log_p) * (log_p - log_q)).sum(axis=1))
+            same.append(log_p.argmax(axis=1) == log_q.argmax(axis=1))
+        done += len(targets)
+        if progress is not None:
+            progress(done, total)
     loss = np.concatenate(losses)
     known = against is not None
     return Perplexity(
@@ -106,10 +101,19 @@ def perplexity(
     )
 
 
-def _same_vocabulary(others: F32, logits: F32) -> F32:
-    if others.shape != logits.shape:
-        raise ValueError(f"logits differ in shape: {logits.shape} and {others.shape}")
-    return others
+def _chunks(
+    model: Predictor, against: Predictor | None, windows: Sequence[S32]
+) -> Iterator[tuple[S32, F32, F32 | None]]:
+    """Tokens, and both models' logits for them; nothing follows a window's last token."""
+    for ids in windows:
+        rival = None if against is None else against.logits(ids)
+        targets = ids[1:]
+        for logits in model.logits(ids):
+            some, targets = targets[: len(logits)], targets[len(logits) :]
+            others = None if rival is None else next(rival)
+            if others is not None and others.shape != logits.shape:
+                raise ValueError(f"logits differ in shape: {logits.shape} and {others.shape}")
+            yield some, logits[: len(some)], None if others is None else others[: len(some)]
 
 
 def _log_softmax(logits: F32) -> F64:

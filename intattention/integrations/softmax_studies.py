@@ -82,6 +82,8 @@ def _logits(q: F32, k: F32, causal: bool, scale: float, window: int) -> Iterator
     for start in range(0, q_len, TILE_ROWS):
         rows = slice(start, min(start + TILE_ROWS, q_len))
         x = (q[:, rows] @ key_columns) * np.float32(scale)
+        if not np.isfinite(x).all():
+            raise ValueError("q and k have products that are NaN or Inf")
         if causal:
             last = np.arange(kv_len - q_len + start, kv_len - q_len + rows.stop)[:, None]
             hidden = keys > last

@@ -1,5 +1,6 @@
 """Attention of torch tensors by name; what the adapters to torch libraries have in common."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -63,7 +64,7 @@ def attend(
     _check(query, key, value)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     d, value_dim = query.shape[-1], value.shape[-1]
-    width = -max(d, value_dim) // HEAD_DIM_STEP * -HEAD_DIM_STEP
+    width = math.ceil(max(d, value_dim) / HEAD_DIM_STEP) * HEAD_DIM_STEP
     q, k, v = (_array(x, width) for x in (query, key, value))
     out = np.zeros((*query.shape[:3], width), np.float32)
     for i, seen in enumerate(visible):
@@ -84,6 +85,15 @@ def visible_in_mask(mask: torch.Tensor, batch: int, q_len: int, kv_len: int) -> 
     Boolean (True: visible) or float of nothing but 0 and -inf or the dtype's minimum. ValueError
     for other floats (a bias), for masks that differ between heads, and for gaps.
     """
+    if mask.device.type != "cpu":
+        raise ValueError(f"the attention mask is on {mask.device}, expected the CPU")
+    mask = mask.reshape((1,) * (4 - mask.ndim) + tuple(mask.shape))
+    for size, wanted in zip(mask.shape, (batch, mask.shape[1], q_len, kv_len), strict=True):
+        if size not in (1, wanted):
+            raise ValueError(
+                f"the attention mask has the shape {tuple(mask.shape)}, which does not fit "
+                f"{batch} sequences, {q_len} queries and {kv_len} keys"
+            )
     if mask.dtype != torch.bool:
         if not mask.dtype.is_floating_point:
             raise ValueError(f"the attention mask is {mask.dtype}, expected bool or float")
@@ -94,22 +104,17 @@ def visible_in_mask(mask: torch.Tensor, batch: int, q_len: int, kv_len: int) -> 
                 "that hide keys (0 and -inf)"
             )
         mask = ~hidden
-    mask = mask.reshape((1,) * (4 - mask.ndim) + tuple(mask.shape))
     if mask.shape[1] > 1 and not bool((mask == mask[:, :1]).all()):
         raise ValueError("the attention mask differs between heads, which is not supported")
-    if mask.shape[-1] > kv_len:  # transformers: masks made for the longest of several caches
-        raise ValueError(f"the attention mask covers {mask.shape[-1]} keys, but there are {kv_len}")
     rows = mask[:, 0].expand(-1, q_len, kv_len).numpy()
     if len(rows) == 1:
         return [visible_in(rows[0])] * batch
-    if len(rows) != batch:
-        raise ValueError(f"the attention mask is for {len(rows)} sequences, but there are {batch}")
     return [visible_in(sequence) for sequence in rows]
 
 
 def refuse(what: str, value: Any) -> None:
     """ValueError if a caller asks for something that integer attention cannot do."""
-    if value is not None and value is not False and not (isinstance(value, float) and value == 0):
+    if value is not None and not (isinstance(value, (bool, int, float)) and value == 0):
         raise ValueError(f"integer attention does not support {what}")
 
 
