@@ -91,6 +91,11 @@ class LLM:
         return self._decoder.config
 
     @property
+    def decoder(self) -> Decoder:
+        """The core's model, with ``forward`` on caches of one's own, apart from the conversation."""
+        return self._decoder
+
+    @property
     def context(self) -> int:
         """Tokens that prompt and answer may have together."""
         return self._session.context

@@ -38,35 +38,25 @@ def ppl(
 ) -> None:
     """Perplexity of FILE: independent windows, no BOS, all tokens but each window's first."""
     import intattention
-    from intattention import machine, models
-    from intattention._core import ThreadPool
+    from intattention import LLM, machine
     from intattention.eval.float_model import FloatModel
     from intattention.eval.perplexity import Runtime, cut, perplexity
-    from intattention.model_file import open_model_file
     from intattention.model_registry import find_model
     from intattention.progress import progress_bar
-    from intattention.tokenizer import TextTokenizer
 
     with usage():
         _check_choices(softmax, against)
-        pool = ThreadPool(threads, machine.parse_cpus(cpus) if cpus else None)
+        pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)
-    path = find_model(model)
-    checkpoint = open_model_file(path)
-    architecture = models.find(checkpoint)
-    limit = architecture.read_config(checkpoint).max_position_embeddings
-    if ctx > limit:
-        raise ValueError(f"ctx is {ctx}, the model's context {limit}")
-    ids = TextTokenizer(checkpoint).encode(text.read_text(encoding="utf-8"), add_bos=False)
-    cuts = cut(ids, ctx, windows)
-    other = FloatModel(path) if against else None
+    content = text.read_text(encoding="utf-8")
+    other = FloatModel(find_model(model)) if against else None
     with progress_bar("loading") as loading:
-        runtime = Runtime(architecture.build(checkpoint, pool, loading))
+        llm = LLM.load(model, threads, pinned, ctx, loading)
+    cuts = cut(llm.tokenizer.encode(content, add_bos=False), ctx, windows)
     with progress_bar("evaluating") as bar:
-        result = perplexity(
-            runtime, cuts, other, (lambda done, total: bar(done, total, "")) if bar else None
-        )
+        progress = (lambda done, total: bar(done, total, "")) if bar else None
+        result = perplexity(Runtime(llm.decoder), cuts, other, progress)
     typer.echo(_json(result) if as_json else "\n".join(_lines(result, ctx)))
 
 
