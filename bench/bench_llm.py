@@ -7,16 +7,23 @@ The result is checked first. A model file: the greedy continuation on the active
 one of the portable kernels. Random weights (``--synthetic``): logits and tokens after the whole
 prompt at once must equal those after the prompt token by token. Then prefill (``pp``) and decode
 (``tg``) are timed in turns, each behind ``--depths`` tokens, and medians are printed, with GB/s of
-weights and cache read per decoded token beside the measured read bandwidth. Where llama-bench or
-llama-cpp-python is installed, the same file runs there too, after this build and not in turns.
+weights and cache read per decoded token beside the measured read bandwidth. Where llama-cpp-python
+or llama-bench is installed, the same file takes turns there, with float16 and q8_0 cache and with
+and without flash attention, and the ratio to the best of them is printed: of the medians, and of
+the fastest turns, which is the one to trust on a machine that others use. So is ``--cpu-time`` with
+one thread: waiting for the CPU does not count then.
 """
 
 import argparse
 import json
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rivals import llama_cpp_rows
+from rivals import Rival, llama_cpp
 
 import intattention
 from intattention._core import ThreadPool
@@ -25,10 +32,12 @@ from intattention.bench.limits import read_bandwidth
 from intattention.bench.llm_cases import load_model, measure_model, random_model
 from intattention.bench.measurer import Measurer
 from intattention.bench.shapes import SHAPES
-from intattention.bench.timing import Policy
+from intattention.bench.timing import Policy, Work
 from intattention.machine import cpu_model, peak_memory_bytes
 from intattention.machine_facts import commit
 from intattention.model_registry import find_model
+
+SETTLE_SECONDS = 0.05  # OpenMP threads spin for a while after their last loop
 
 
 def positive(text: str) -> int:
@@ -51,19 +60,61 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=positive, default=64, help="tokens per decode run")
     parser.add_argument("--depths", type=int, nargs="+", default=[0])
     parser.add_argument("--repeats", type=positive, default=5)
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="tokens per CPU second; with one thread"
+    )
     parser.add_argument("--json", type=Path, help="also write the result here")
     return parser.parse_args()
 
 
+class Turns:
+    """What the rivals reached, each in its turn: tok/s by (kind, depth) and rival."""
+
+    def __init__(self, rivals: Sequence[Rival], prompt: int, tokens: int) -> None:
+        self._rivals, self._prompt, self._tokens = rivals, prompt, tokens
+        self._rates: dict[tuple[str, int], dict[str, list[float]]] = {}
+
+    def works(self, depths: Sequence[int]) -> dict[tuple[str, int], Work]:
+        return {
+            (rival.name, depth): partial(self._run, rival, depth)
+            for depth in depths
+            for rival in self._rivals
+        }
+
+    def _run(self, rival: Rival, depth: int) -> None:
+        time.sleep(SETTLE_SECONDS)
+        for kind, rate in rival.rates(self._prompt, self._tokens, depth).items():
+            by_rival = self._rates.setdefault((kind, depth), {})
+            by_rival.setdefault(rival.name, []).append(rate)
+        time.sleep(SETTLE_SECONDS)
+
+    def summary(self, kind: str, depth: int) -> dict[str, dict[str, float]]:
+        return {
+            name: {
+                "tok_s": statistics.median(rates),
+                "min_tok_s": min(rates),
+                "max_tok_s": max(rates),
+            }
+            for name, rates in self._rates.get((kind, depth), {}).items()
+        }
+
+
 def measure(args: argparse.Namespace, pool: ThreadPool) -> dict[str, Any]:
     """What the model is, and one row per test and depth."""
+    clock = time.process_time if args.cpu_time else time.perf_counter
     if args.synthetic:
-        model = random_model(args.synthetic, args.layers or 0, pool)
+        model, rivals = random_model(args.synthetic, args.layers or 0, pool), []
     else:
         model = load_model(args.model, pool)
-    measurer = Measurer(Policy.exactly(args.repeats))
-    rows = measure_model(model, args.depths, args.prompt, args.tokens, measurer, pool)
-    return {**model.about(), "rows": rows}
+        rivals = llama_cpp(find_model(args.model), pool.threads, clock)
+    turns = Turns(rivals, args.prompt, args.tokens)
+    measurer = Measurer(Policy.exactly(args.repeats, clock))
+    rows = measure_model(
+        model, args.depths, args.prompt, args.tokens, measurer, pool, turns.works(args.depths)
+    )
+    for row in rows:
+        row["rivals"] = turns.summary(row["test"], row["depth"])
+    return {**model.about(), "clock": "cpu" if args.cpu_time else "wall", "rows": rows}
 
 
 def main() -> None:
@@ -84,11 +135,6 @@ def main() -> None:
         "peak_bytes_after": peak_memory_bytes(),
         "read_bandwidth_gb_s": read_bandwidth(pool.threads) / 1e9,
     }
-    if not args.synthetic:
-        result["rival"], result["rival_rows"] = llama_cpp_rows(
-            find_model(args.model), pool.threads, args.prompt, args.tokens, args.depths,
-            args.repeats,
-        )  # fmt: skip
     report(result)
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n")
@@ -104,20 +150,31 @@ def report(result: dict[str, Any]) -> None:
         f"{gib['peak_bytes']:.2f} GiB until then and {gib['peak_bytes_after']:.2f} GiB in all\n"
         f"read bandwidth {result['read_bandwidth_gb_s']:.1f} GB/s (NumPy sum)\n{result['check']}"
     )
-    rivals = {(row["test"], row["depth"]): row for row in result.get("rival_rows", [])}
     for row in result["rows"]:
-        test, seconds = f"{row['test']}{row['tokens']}", row["time"]
-        line = f"{test:>6} @ {row['depth']:<5} {row['tok_s']:8.1f} tok/s"
-        low, high = row["tokens"] / seconds["max_s"], row["tokens"] / seconds["min_s"]
-        line += f"  ({low:.1f} to {high:.1f})"
+        ours = {
+            "tok_s": row["tok_s"],
+            "min_tok_s": row["tokens"] / row["time"]["max_s"],
+            "max_tok_s": row["tokens"] / row["time"]["min_s"],
+        }
+        test = f"{row['test']}{row['tokens']}"
+        line = f"{test:>6} @ {row['depth']:<5} {speed(ours)}"
         if row["gb_s"]:
             share = row["gb_s"] / result["read_bandwidth_gb_s"]
             line += f"  {row['gb_s']:.1f} GB/s, {share:.0%} of the read bandwidth"
-        rival = rivals.get((test, row["depth"]))
-        if rival:
-            line += f"  {result['rival']} {rival['tok_s']:.1f} tok/s"
-            line += f" ({rival['min_tok_s']:.1f} to {rival['max_tok_s']:.1f})"
         print(line)
+        for name, rival in row["rivals"].items():
+            print(f"{'':15}{speed(rival)}  {name}")
+        if row["rivals"]:
+            median, fastest = (
+                ours[key] / max(rival[key] for rival in row["rivals"].values())
+                for key in ("tok_s", "max_tok_s")
+            )
+            print(f"{'':15}{median:8.2f} x the best of them, {fastest:.2f} x by fastest turns")
+
+
+def speed(rates: dict[str, float]) -> str:
+    low, high = rates["min_tok_s"], rates["max_tok_s"]
+    return f"{rates['tok_s']:8.1f} tok/s  ({low:.1f} to {high:.1f})"
 
 
 if __name__ == "__main__":

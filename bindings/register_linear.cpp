@@ -1,3 +1,4 @@
+#include <limits>
 #include <optional>
 
 #include "arrays.h"
@@ -5,6 +6,7 @@
 #include "linear.h"
 #include "packing.h"
 #include "pool.h"
+#include "quantize_weights.h"
 #include "register.h"
 
 namespace intattention::bindings {
@@ -60,6 +62,40 @@ SharedWeights weights_from_packed(const std::string& format, size_t out_features
       borrow_packed_weights(weight_format_from_name(format.c_str()), out_features, in_features, borrow(data)));
 }
 
+// (q, scale, min or None) as PackedWeights takes them.
+py::tuple quantize(const py::array& w, const std::string& format_name, const std::optional<py::array>& importance) {
+  const WeightFormat format = weight_format_from_name(format_name.c_str());
+  const float* data = checked<float>(w, "w", 2);
+  const size_t n = dim(w, 0), k = dim(w, 1), groups = k / kGroup;
+  if (k == 0 || k % kGroup != 0) throw InvalidArgument(message("w: ", k, " columns, expected a multiple of ", kGroup));
+  const float* weight = nullptr;
+  if (importance) {
+    weight = checked<float>(*importance, "importance", 1);
+    check_shape(*importance, "importance", {k});
+    for (size_t i = 0; i < k; ++i)
+      if (!(weight[i] >= 0.0f && weight[i] <= std::numeric_limits<float>::max()))
+        throw InvalidArgument(message("importance[", i, "] is ", weight[i], ", expected 0 or more"));
+  }
+  const bool w8 = format == WeightFormat::kW8G32;
+  const py::array q =
+      w8 ? py::array(new_array<int8_t>({n, k})) : py::array(new_array<uint8_t>({n, groups, kGroup / 2}));
+  const auto f16 = [&] { return py::array(py::dtype("float16"), std::vector<size_t>{n, groups}); };
+  const py::array scale = f16();
+  py::object min = py::none();
+  QuantizedWeights out{static_cast<uint8_t*>(const_cast<void*>(q.data())),
+                       static_cast<uint16_t*>(const_cast<void*>(scale.data())), nullptr};
+  if (format == WeightFormat::kW4G32A) {
+    const py::array minimum = f16();
+    out.min = static_cast<uint16_t*>(const_cast<void*>(minimum.data()));
+    min = minimum;
+  }
+  {
+    py::gil_scoped_release release;
+    quantize_weights(format, n, k, data, weight, out);
+  }
+  return py::make_tuple(q, scale, min);
+}
+
 size_t packed_bytes(const std::string& format, size_t out_features, size_t in_features) {
   return packed_weights_bytes(weight_format_from_name(format.c_str()), out_features, in_features);
 }
@@ -91,7 +127,7 @@ py::array_t<float> linear(const py::array& x, const std::vector<SharedWeights>& 
   Activations activations(m, k);
   for (size_t i = 0; i < m; ++i)
     if (!activations.quantize_row(active_table(), i, data + i * k))
-      throw InvalidArgument(message("x: row ", i, " holds NaN or Inf"));
+      throw InvalidArgument(message("x: row ", i, " holds NaN or Inf or a magnitude beyond 1.6e32"));
   layer.forward(pool_or_default(pool), m, activations, 0, out);
   return y;
 }
@@ -112,6 +148,8 @@ void register_linear(py::module_& m) {
                              [](const PackedWeights& w) { return py::make_tuple(w.out_features, w.in_features); })
       .def_property_readonly("nbytes", [](const PackedWeights& w) { return w.data.size(); })
       .def("dequantize_rows", &dequantize_rows, py::arg("rows").noconvert());
+  m.def("quantize_weights", &quantize, py::arg("w").noconvert(), py::arg("format"),
+        py::arg("importance").noconvert() = py::none());
   m.def("linear", &linear, py::arg("x").noconvert(), py::arg("parts"), py::arg("pool") = py::none());
 }
 

@@ -16,14 +16,33 @@ LinearW4A8 linear_of(const std::vector<SharedWeights>& parts) {
   return LinearW4A8(std::vector<LinearW4A8::Part>(parts.begin(), parts.end()));
 }
 
+using OptionalArray = std::optional<py::array>;
+
+std::vector<float> vector_of(const OptionalArray& array, const char* name) {
+  return array ? vector_of(*array, name) : std::vector<float>();
+}
+
 std::shared_ptr<DecoderLayer> make_layer(const py::array& input_layernorm, const std::vector<SharedWeights>& qkv_proj,
                                          const SharedWeights& o_proj, const py::array& post_attention_layernorm,
-                                         const std::vector<SharedWeights>& gate_up_proj,
-                                         const SharedWeights& down_proj) {
-  return std::make_shared<DecoderLayer>(DecoderLayer{vector_of(input_layernorm, "input_layernorm"), linear_of(qkv_proj),
-                                                     linear_of({o_proj}),
-                                                     vector_of(post_attention_layernorm, "post_attention_layernorm"),
-                                                     linear_of(gate_up_proj), linear_of({down_proj})});
+                                         const std::vector<SharedWeights>& gate_up_proj, const SharedWeights& down_proj,
+                                         const OptionalArray& qkv_bias, const OptionalArray& q_norm,
+                                         const OptionalArray& k_norm, size_t sliding_window,
+                                         const OptionalArray& qk_scale, const OptionalArray& k_center) {
+  return std::make_shared<DecoderLayer>(DecoderLayer{
+      vector_of(input_layernorm, "input_layernorm"), linear_of(qkv_proj), linear_of({o_proj}),
+      vector_of(post_attention_layernorm, "post_attention_layernorm"), linear_of(gate_up_proj), linear_of({down_proj}),
+      vector_of(qkv_bias, "qkv_bias"), vector_of(q_norm, "q_norm"), vector_of(k_norm, "k_norm"), sliding_window,
+      vector_of(qk_scale, "qk_scale"), vector_of(k_center, "k_center")});
+}
+
+Rope rope_of(const OptionalArray& inverse_frequency, double attention_factor) {
+  Rope rope;
+  rope.attention_factor = attention_factor;
+  if (inverse_frequency) {
+    const double* data = checked<double>(*inverse_frequency, "rope_inverse_frequency", 1);
+    rope.inverse_frequency.assign(data, data + dim(*inverse_frequency, 0));
+  }
+  return rope;
 }
 
 py::array_t<float> forward(Decoder& decoder, const py::array& ids, KVCache& cache, const std::string& logits) {
@@ -83,14 +102,24 @@ void register_config(py::module_& m) {
   py::class_<DecoderConfig>(m, "DecoderConfig")
       .def(py::init([](size_t vocab_size, size_t hidden_size, size_t intermediate_size, size_t num_hidden_layers,
                        size_t num_attention_heads, size_t num_key_value_heads, size_t head_dim,
-                       size_t max_position_embeddings, float rms_norm_eps, double rope_theta) {
-             return DecoderConfig{vocab_size,          hidden_size,         intermediate_size, num_hidden_layers,
-                                  num_attention_heads, num_key_value_heads, head_dim,          max_position_embeddings,
-                                  rms_norm_eps,        rope_theta};
+                       size_t max_position_embeddings, float rms_norm_eps, double rope_theta,
+                       const OptionalArray& rope_inverse_frequency, double rope_attention_factor) {
+             return DecoderConfig{vocab_size,
+                                  hidden_size,
+                                  intermediate_size,
+                                  num_hidden_layers,
+                                  num_attention_heads,
+                                  num_key_value_heads,
+                                  head_dim,
+                                  max_position_embeddings,
+                                  rms_norm_eps,
+                                  rope_theta,
+                                  rope_of(rope_inverse_frequency, rope_attention_factor)};
            }),
            py::kw_only(), py::arg("vocab_size"), py::arg("hidden_size"), py::arg("intermediate_size"),
            py::arg("num_hidden_layers"), py::arg("num_attention_heads"), py::arg("num_key_value_heads"),
-           py::arg("head_dim"), py::arg("max_position_embeddings"), py::arg("rms_norm_eps"), py::arg("rope_theta"))
+           py::arg("head_dim"), py::arg("max_position_embeddings"), py::arg("rms_norm_eps"), py::arg("rope_theta"),
+           py::arg("rope_inverse_frequency").noconvert() = py::none(), py::arg("rope_attention_factor") = 1.0)
       .def_readonly("vocab_size", &DecoderConfig::vocab_size)
       .def_readonly("hidden_size", &DecoderConfig::hidden_size)
       .def_readonly("intermediate_size", &DecoderConfig::intermediate_size)
@@ -100,7 +129,13 @@ void register_config(py::module_& m) {
       .def_readonly("head_dim", &DecoderConfig::head_dim)
       .def_readonly("max_position_embeddings", &DecoderConfig::max_position_embeddings)
       .def_readonly("rms_norm_eps", &DecoderConfig::rms_norm_eps)
-      .def_readonly("rope_theta", &DecoderConfig::rope_theta);
+      .def_readonly("rope_theta", &DecoderConfig::rope_theta)
+      .def_property_readonly("rope_inverse_frequency",
+                             [](const DecoderConfig& c) {
+                               return py::array_t<double>(static_cast<py::ssize_t>(c.rope.inverse_frequency.size()),
+                                                          c.rope.inverse_frequency.data());
+                             })
+      .def_property_readonly("rope_attention_factor", [](const DecoderConfig& c) { return c.rope.attention_factor; });
 }
 
 }  // namespace
@@ -111,7 +146,10 @@ void register_model(py::module_& m) {
   py::class_<DecoderLayer, std::shared_ptr<DecoderLayer>>(m, "DecoderLayer")
       .def(py::init(&make_layer), py::kw_only(), py::arg("input_layernorm").noconvert(), py::arg("qkv_proj"),
            py::arg("o_proj").none(false), py::arg("post_attention_layernorm").noconvert(), py::arg("gate_up_proj"),
-           py::arg("down_proj").none(false));
+           py::arg("down_proj").none(false), py::arg("qkv_bias").noconvert() = py::none(),
+           py::arg("q_norm").noconvert() = py::none(), py::arg("k_norm").noconvert() = py::none(),
+           py::arg("sliding_window") = 0, py::arg("qk_scale").noconvert() = py::none(),
+           py::arg("k_center").noconvert() = py::none());
   py::class_<Decoder, std::shared_ptr<Decoder>>(m, "Decoder")
       .def(py::init([](const DecoderConfig& config, const SharedWeights& embed_tokens,
                        const std::vector<std::shared_ptr<DecoderLayer>>& layers, const py::array& norm,

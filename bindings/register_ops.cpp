@@ -108,15 +108,17 @@ py::tuple quantize(const py::array& x, size_t group) {
     throw InvalidArgument(message("x: the last dimension of ", describe(x), " is not a multiple of group ", group));
   py::array_t<int8_t> q = new_array<int8_t>(shape);
   shape.back() /= group;
-  py::array_t<float> scale = new_array<float>(shape), scaled_sum = new_array<float>(shape);
+  py::array_t<float> scale = new_array<float>(shape);
+  py::array_t<int32_t> sum = new_array<int32_t>(shape);
   const size_t groups = static_cast<size_t>(scale.size());
   int8_t* q_data = q.mutable_data();
-  float *scale_data = scale.mutable_data(), *sum_data = scaled_sum.mutable_data();
+  float* scale_data = scale.mutable_data();
+  int32_t* sum_data = sum.mutable_data();
   {
     py::gil_scoped_release release;
     active_table().quantize_f32s8(groups, group, data, q_data, scale_data, sum_data);
   }
-  return py::make_tuple(q, scale, scaled_sum);
+  return py::make_tuple(q, scale, sum);
 }
 
 void check_multiple(const char* name, size_t value, size_t step) {

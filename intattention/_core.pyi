@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 S8 = NDArray[np.int8]
 U8 = NDArray[np.uint8]
 S32 = NDArray[np.int32]
@@ -76,8 +77,8 @@ def index_softmax_s32u8(
     seen no key is -2**30.
     """
 
-def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, F32]:
-    """x [..., k] -> (q like x, scale [..., k/group], scaled_sum likewise)."""
+def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, S32]:
+    """x [..., k] -> (q like x, scale [..., k/group], sum of q likewise)."""
 
 def rmsnorm_f32(x: F32, weight: F32, eps: float) -> F32: ...
 def rope_f32(x: F32, cos: F32, sin: F32) -> F32:
@@ -222,6 +223,11 @@ class PackedWeights:
 def linear(x: F32, parts: Sequence[PackedWeights], pool: ThreadPool | None = None) -> F32:
     """x [m, k] -> [m, sum of out_features]."""
 
+def quantize_weights(
+    w: F32, format: WeightFormat, importance: F32 | None = None
+) -> tuple[U8 | S8, NDArray[np.float16], NDArray[np.float16] | None]:
+    """w [out, in] -> (q, scale, min or None) of a LogicalTensor; importance [in]."""
+
 # model ----------------------------------------------------------------------------------------
 class KVCache:
     def __init__(
@@ -252,7 +258,12 @@ class DecoderConfig:
         max_position_embeddings: int,
         rms_norm_eps: float,
         rope_theta: float,
-    ) -> None: ...
+        rope_inverse_frequency: F64 | None = None,
+        rope_attention_factor: float = 1.0,
+    ) -> None:
+        """rope_inverse_frequency [rotary_dim / 2]: radians per token of pair (i, i + rotary_dim/2);
+        what lies beyond rotary_dim is not rotated. None: rope_theta ** (-2i / head_dim).
+        rope_attention_factor multiplies cos and sin."""
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -263,6 +274,9 @@ class DecoderConfig:
     max_position_embeddings: int
     rms_norm_eps: float
     rope_theta: float
+    rope_inverse_frequency: F64
+    """Empty in a configuration that asks for the plain ones, filled in that of a Decoder."""
+    rope_attention_factor: float
 
 class DecoderLayer:
     def __init__(
@@ -274,9 +288,20 @@ class DecoderLayer:
         post_attention_layernorm: F32,
         gate_up_proj: Sequence[PackedWeights],
         down_proj: PackedWeights,
+        qkv_bias: F32 | None = None,
+        q_norm: F32 | None = None,
+        k_norm: F32 | None = None,
+        sliding_window: int = 0,
+        qk_scale: F32 | None = None,
+        k_center: F32 | None = None,
     ) -> None:
         """qkv_proj: q, k, v in that order (each part may have its own format); rows of q and k in
-        Hugging Face order (rotary pairs are i and i + head_dim/2)."""
+        Hugging Face order (rotary pairs are i and i + head_dim/2). qkv_bias: of q, k, v side by
+        side. q_norm, k_norm [head_dim]: RMSNorm weights of every head, before RoPE.
+        sliding_window: keys a token sees at most, itself included; 0: all. qk_scale, k_center
+        [kv_heads * head_dim]: q is multiplied and k divided by qk_scale (powers of two, equal in a
+        rotary pair), and k_center is subtracted from k after RoPE; exact attention would not
+        notice either."""
 
 class Decoder:
     def __init__(
@@ -305,6 +330,6 @@ class Decoder:
     def capture_qkv(self, ids: S32, cache: KVCache, layer: int) -> tuple[F32, F32, F32]:
         """What attention of ``layer`` sees for ``ids`` appended to the cache, for studies.
 
-        q [heads, T, head_dim] and k [kv_heads, T, head_dim] after RoPE, v like k, before they are
-        quantised. The cache ends as it was.
+        q [heads, T, head_dim], k [kv_heads, T, head_dim] after RoPE, scale and centre, v like k,
+        before they are quantised. The cache ends as it was.
         """

@@ -12,19 +12,31 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 Message = Mapping[str, Any]
-"""{"role": "system" | "user" | "assistant" | ..., "content": text}"""
+"""{"role": "system" | "user" | "assistant" | "tool", "content": text}
+
+An assistant's message may hold "tool_calls" and then no content.
+"""
+Tool = Mapping[str, Any]
+"""A function's description as JSON schema, in the form the template expects."""
 
 
 class ChatTemplate:
-    """A template; ``special_tokens`` are its "bos_token" and "eos_token", if the model has them."""
+    """A template; ``special_tokens``: its "bos_token", "eos_token" ..., if the model has them."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self.source = source
         self._special_tokens = dict(special_tokens)
         self._template: jinja2.Template | None = None
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
-        """The text the model sees.
+    def render(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Tool] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text the model sees. ``variables``: what else the template understands, such as
+        Qwen3's ``enable_thinking``.
 
         ValueError if the messages are malformed or the template refuses them, or is itself broken.
         """
@@ -35,21 +47,25 @@ class ChatTemplate:
             return self._template.render(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=add_generation_prompt,
-                tools=None,
+                tools=[dict(tool) for tool in tools] if tools else None,
                 documents=None,
                 **self._special_tokens,
+                **variables,
             )
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise ValueError(f"the chat template fails: {error}") from error
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """ValueError unless there is at least one message, each with a role and a text."""
+    """ValueError unless there is at least one message, each with a role and a text; the text may
+    be missing where there are tool calls."""
     if not messages:
         raise ValueError("messages is empty")
     for i, message in enumerate(messages):
         for key in ("role", "content"):
             value = message.get(key) if isinstance(message, Mapping) else None
+            if key == "content" and value is None and message.get("tool_calls"):
+                continue
             if not isinstance(value, str):
                 raise ValueError(f"messages[{i}] is {message!r}: {key!r} must be a string")
 

@@ -59,6 +59,21 @@ class LogicalTensor:
         return np.ascontiguousarray(w.reshape(self.shape), dtype=np.float32)
 
 
+def packed_nibbles(integers: U8) -> U8:
+    """``[..., 32]`` integers 0..15 -> ``[..., 16]`` as ``LogicalTensor.q`` of w4 holds them."""
+    half = GROUP // 2
+    return (integers[..., :half] | integers[..., half:] << 4).astype(np.uint8, copy=False)
+
+
+def requantised_note(losses: Mapping[str, float]) -> str:
+    """``Checkpoint.losses`` (not empty) in a sentence for people."""
+    low, high = (f"{100 * value:.2g} %" for value in (min(losses.values()), max(losses.values())))
+    return (
+        f"{len(losses)} matrices have no exact form here and were quantised anew; "
+        f"that added an error of {low} to {high}"
+    )
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """One tensor of a file; ``shape`` is row-major: (out_features, in_features) of a matrix."""
@@ -82,6 +97,11 @@ class Checkpoint(Protocol):
     def metadata(self) -> Mapping[str, MetadataValue]: ...
     @property
     def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """Quantised matrices read so far that had to be quantised anew -> the error that this
+        added, relative to the matrix (root mean squares)."""
 
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         """A matrix for the kernels; ``float_format`` is what F32, F16 and BF16 are quantised to.

@@ -12,6 +12,7 @@ import typer
 import intattention
 from intattention import LLM, machine, reports
 from intattention.bench.cli import app as bench_app
+from intattention.checkpoint import FloatFormat, requantised_note
 from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
 from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
@@ -19,6 +20,7 @@ from intattention.eval.cli import app as eval_app
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
 from intattention.progress import progress_bar
+from intattention.questions import questions
 from intattention.sampling import SamplingParams
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
@@ -36,9 +38,11 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(energy_app, name="energy")
 app.add_typer(eval_app, name="eval")
 
-Model = Annotated[str, typer.Option("--model", "-m", help="A .gguf or .iatt file or a model name.")]
-ModelArgument = Annotated[str, typer.Argument(help="A .gguf or .iatt file or a model name.")]
-Ctx = Annotated[int, typer.Option(min=0, help="Tokens of context; 0: the model's limit.")]
+MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
+Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
+ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
+Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
+Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
 MaxNewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
 ]
@@ -118,6 +122,7 @@ def generate(
     cpus: Cpus = "",
     isa: Isa = "",
     ctx: Ctx = 0,
+    weights: Weights = "w4g32a",
     debug: Debug = False,
 ) -> None:
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
@@ -126,7 +131,7 @@ def generate(
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
         raise ValueError("the prompt is empty")
-    llm = _load(model, threads, cpus, isa, ctx)
+    llm = _load(model, threads, cpus, isa, ctx, weights)
     if raw or llm.tokenizer.chat_template is None:
         pieces = llm.generate(system + prompt, stream=True, **options)
     else:
@@ -154,14 +159,15 @@ def chat(
     cpus: Cpus = "",
     isa: Isa = "",
     ctx: Ctx = 0,
+    weights: Weights = "w4g32a",
     debug: Debug = False,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     options |= {"max_new_tokens": max_new_tokens, "stop": stop}
-    llm = _load(model, threads, cpus, isa, ctx)
+    llm = _load(model, threads, cpus, isa, ctx, weights)
     messages = _messages(system)
-    for question in _questions():
+    for question in questions():
         messages.append({"role": "user", "content": question})
         answer: list[str] = []
         try:
@@ -182,11 +188,15 @@ def pack(
     model: ModelArgument,
     target: Annotated[Path, typer.Argument(metavar="OUT.iatt", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    weights: Weights = "w4g32a",
     debug: Debug = False,
 ) -> None:
     """Write MODEL as the kernels read it: such a file starts at once and is mapped, not loaded."""
+    path = find_model(model, show_progress=sys.stderr.isatty())
     with progress_bar("packing") as progress:
-        pack_model(find_model(model), target, force, progress)
+        losses = pack_model(path, target, force, progress, weights)
+    if losses:
+        typer.echo(f"note: {requantised_note(losses)}", err=True)
 
 
 @app.command()
@@ -239,37 +249,22 @@ def _sampling(
     return options
 
 
-def _load(model: str, threads: int, cpus: str, isa: str, ctx: int) -> LLM:
+def _load(model: str, threads: int, cpus: str, isa: str, ctx: int, weights: FloatFormat) -> LLM:
     with usage():
         pinned = machine.parse_cpus(cpus) if cpus else None
         if isa:
             intattention.use_isa(isa)
+    path = find_model(model, show_progress=sys.stderr.isatty())
     with progress_bar("loading") as progress:
-        return LLM.load(model, threads, pinned, ctx or None, progress)
+        llm = LLM.load(path, threads, pinned, ctx or None, progress, weights)
+    for note in llm.notes:
+        typer.echo(f"note: {note}", err=True)
+    return llm
 
 
 def _messages(system: str, *user: str) -> list[dict[str, str]]:
     messages = [{"role": "system", "content": system}] if system else []
     return messages + [{"role": "user", "content": text} for text in user]
-
-
-def _questions() -> Iterator[str]:
-    """Non-empty lines from stdin until Ctrl-D; the prompt is shown to a person only."""
-    person = sys.stdin.isatty()
-    if person:
-        import readline  # noqa: F401 - line editing and history for input()
-    while True:
-        try:
-            question = input("> " if person else "").strip()
-        except EOFError:
-            if person:
-                typer.echo(err=True)
-            return
-        except KeyboardInterrupt:
-            typer.echo("\n(Ctrl-D leaves)", err=True)
-            continue
-        if question:
-            yield question
 
 
 def _recorded(pieces: Iterable[str], record: list[str]) -> Iterator[str]:

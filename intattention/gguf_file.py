@@ -1,22 +1,28 @@
-"""GGUF files as checkpoints: the lossless import of Q4_0, Q4_1 and Q8_0."""
+"""GGUF files as checkpoints; see gguf_blocks.py for what becomes of each tensor type."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
+from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from intattention._core import GROUP, PackedWeights
 from intattention.checkpoint import FloatFormat, LogicalTensor, MetadataValue, TensorInfo
-from intattention.dtypes import F16, F32, U8
+from intattention.dtypes import F32, U8
 from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.gguf_blocks import (
+    ALWAYS_W8,
+    FLOAT_TYPES,
+    READERS,
+    REQUANTIZED_TYPES,
+    relative_error,
+    to_float32,
+)
 from intattention.gguf_header import GGUFTensor, read_header
 from intattention.quantize import quantize
-
-Blocks = U8  # [rows, blocks per row, bytes per block]
-QUANTIZED_TYPES = (Type.Q4_0, Type.Q4_1, Type.Q8_0)
-FLOAT_TYPES = (Type.F32, Type.F16, Type.BF16)
 
 
 class GGUFFile:
@@ -31,6 +37,7 @@ class GGUFFile:
         self._version = header.version
         self._metadata = header.metadata
         self._records = header.tensors
+        self._losses: dict[str, float] = {}
         self._tensors = {
             t.name: TensorInfo(t.name, t.type.name, t.dims[::-1], t.nbytes)
             for t in header.tensors.values()
@@ -56,6 +63,11 @@ class GGUFFile:
         """Name -> tensor, in the file's order."""
         return self._tensors
 
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """See ``Checkpoint.losses``."""
+        return self._losses
+
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         """See ``Checkpoint.packed``."""
         tensor = self.matrix(name, float_format)
@@ -65,26 +77,24 @@ class GGUFFile:
         return tensor.pack()
 
     def matrix(self, name: str, float_format: FloatFormat) -> LogicalTensor:
-        """The matrix before packing; Q4_0, Q4_1 and Q8_0 keep their bits.
-
-        Errors as in ``Checkpoint.packed``.
+        """The matrix before packing; types of ``READERS`` keep their integers, others go through
+        float32. Errors as in ``Checkpoint.packed``.
         """
         record = self._record(name, 2)
-        if record.type in FLOAT_TYPES:
-            tensor = self._quantized(record, float_format)
-        elif record.type in READERS:
+        if record.type in READERS:
             tensor = READERS[record.type](self._blocks(record))
-        else:
-            self._unsupported(record, (*QUANTIZED_TYPES, *FLOAT_TYPES))
-        self._check_finite(record, tensor)
-        return tensor
+            self._check_finite(record, tensor)
+            return tensor
+        if record.type in FLOAT_TYPES or record.type in REQUANTIZED_TYPES:
+            return self._quantized(record, float_format)
+        self._unsupported(record, (*READERS, *REQUANTIZED_TYPES, *FLOAT_TYPES))
 
     def vector(self, name: str) -> F32:
         """See ``Checkpoint.vector``; F32, F16 or BF16, and finite."""
         record = self._record(name, 1)
         if record.type not in FLOAT_TYPES:
             self._unsupported(record, FLOAT_TYPES)
-        values = _to_float32(self._read(record), record.type)
+        values = to_float32(self._read(record), record.type)
         if not np.isfinite(values).all():
             raise ModelFileError(f"{self._path}: tensor {name} holds NaN or Inf")
         return values
@@ -111,9 +121,10 @@ class GGUFFile:
             )
         return np.frombuffer(data, np.uint8)
 
-    def _blocks(self, record: GGUFTensor) -> Blocks:
+    def _blocks(self, record: GGUFTensor) -> U8:
+        """[rows, blocks per row, bytes per block]"""
         columns, rows = record.dims
-        return self._read(record).reshape(rows, columns // GROUP, -1)
+        return self._read(record).reshape(rows, columns // GGML_QUANT_SIZES[record.type][0], -1)
 
     def _quantized(self, record: GGUFTensor, float_format: FloatFormat) -> LogicalTensor:
         columns, rows = record.dims
@@ -123,10 +134,14 @@ class GGUFFile:
                 f"expected a multiple of {GROUP}"
             )
         data = self._read(record).reshape(rows, -1)
+        target: FloatFormat = "w8g32" if record.type in ALWAYS_W8 else float_format
         try:
-            return quantize(data, lambda raw: _to_float32(raw, record.type), float_format)
+            tensor = quantize(data, lambda raw: to_float32(raw, record.type), target)
         except ValueError as error:
             raise ModelFileError(f"{self._path}: tensor {record.name}: {error}") from error
+        if record.type in REQUANTIZED_TYPES:
+            self._losses[record.name] = relative_error(tensor, data, record.type)
+        return tensor
 
     def _check_finite(self, record: GGUFTensor, tensor: LogicalTensor) -> None:
         for what, values in (("scale", tensor.scale), ("minimum", tensor.min)):
@@ -137,7 +152,7 @@ class GGUFFile:
                     f"is {values[row, group]}"
                 )
 
-    def _unsupported(self, record: GGUFTensor, types: tuple[Type, ...]) -> None:
+    def _unsupported(self, record: GGUFTensor, types: tuple[Type, ...]) -> NoReturn:
         raise UnsupportedModelError(
             f"{self._path}: tensor {record.name} has the type {record.type.name}; supported here: "
             + ", ".join(type_.name for type_ in types)
@@ -153,43 +168,3 @@ def unpermuted_rows(heads: int, head_dim: int) -> NDArray[np.intp]:
     rows = np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2)
     order: NDArray[np.intp] = rows.swapaxes(1, 2).reshape(-1)
     return order
-
-
-def _field(blocks: Blocks, start: int, stop: int) -> U8:
-    return np.ascontiguousarray(blocks[:, :, start:stop])
-
-
-def _half(blocks: Blocks, start: int) -> F16:
-    values = _field(blocks, start, start + 2).view("<f2")[:, :, 0]
-    return np.ascontiguousarray(values, dtype=np.float16)
-
-
-def _read_q4_0(blocks: Blocks) -> LogicalTensor:
-    """18 bytes: f16 d, 16 bytes of nibbles (byte j: element j low, j + 16 high)."""
-    return LogicalTensor("w4g32", _field(blocks, 2, 18), _half(blocks, 0))
-
-
-def _read_q4_1(blocks: Blocks) -> LogicalTensor:
-    """20 bytes: f16 d, f16 m, 16 bytes of nibbles."""
-    return LogicalTensor("w4g32a", _field(blocks, 4, 20), _half(blocks, 0), _half(blocks, 2))
-
-
-def _read_q8_0(blocks: Blocks) -> LogicalTensor:
-    """34 bytes: f16 d, 32 int8."""
-    q = _field(blocks, 2, 34).view(np.int8).reshape(blocks.shape[0], -1)
-    return LogicalTensor("w8g32", q, _half(blocks, 0))
-
-
-READERS: dict[Type, Callable[[Blocks], LogicalTensor]] = {
-    Type.Q4_0: _read_q4_0,
-    Type.Q4_1: _read_q4_1,
-    Type.Q8_0: _read_q8_0,
-}
-
-
-def _to_float32(raw: U8, type_: Type) -> F32:
-    """Bytes ``[..., n * itemsize]`` -> float32 ``[..., n]``."""
-    if type_ == Type.BF16:
-        bits = raw.view("<u2").astype(np.uint32) << 16
-        return bits.view(np.float32)
-    return raw.view("<f4" if type_ == Type.F32 else "<f2").astype(np.float32)

@@ -1,7 +1,5 @@
 """``.iatt`` files as checkpoints: mapped into memory, already packed, nothing to convert."""
 
-import mmap
-import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from intattention.checkpoint import FloatFormat, MetadataValue, TensorInfo, Weig
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError
 from intattention.iatt_header import VERSION, IattTensor, decode
+from intattention.mapped_file import map_file
 
 
 class IattFile:
@@ -30,7 +29,7 @@ class IattFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._content = _map(path)
+        self._content = map_file(path)
         self._metadata, self._records = decode(path, self._content)
         self._tensors = {
             t.name: TensorInfo(t.name, t.format, t.shape, t.nbytes) for t in self._records.values()
@@ -55,6 +54,11 @@ class IattFile:
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Name -> tensor, in the file's order."""
         return self._tensors
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """See ``Checkpoint.losses``: none, packing has said it."""
+        return {}
 
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         """See ``Checkpoint.packed``; borrows the mapped pages, which then stay mapped.
@@ -95,11 +99,3 @@ class IattFile:
 
     def _fail(self, problem: str) -> NoReturn:
         raise ModelFileError(f"{self._path}: {problem}")
-
-
-def _map(path: Path) -> memoryview:
-    """The whole file, read-only; unmapped when the last view of it is gone."""
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise ModelFileError(f"{path}: the file is empty")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

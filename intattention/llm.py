@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 from intattention import models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
-from intattention.chat_template import Message
+from intattention.chat_template import Message, Tool
+from intattention.checkpoint import FloatFormat, requantised_note
+from intattention.context import checked_context, fitting_context
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
@@ -16,7 +18,7 @@ from intattention.sampling import Sampler, SamplingParams
 from intattention.session import Clock, Session
 from intattention.stats import GenerationStats
 from intattention.stop_strings import StopStrings, checked_stop
-from intattention.tokenizer import TextTokenizer
+from intattention.tokenizer import TextStream, TextTokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,6 +52,8 @@ class LLM:
         self._ticket = 0
         self.tokenizer = tokenizer
         self.last_stats = GenerationStats()
+        self.notes: list[str] = []
+        """What loading decided and a person may want to know, in sentences."""
         self.prefill_progress: Callable[[int, int], None] | None = None
         """Called with (done, total) prompt tokens after each chunk of 256."""
 
@@ -61,29 +65,43 @@ class LLM:
         cpus: Sequence[int] | None = None,
         ctx: int | None = None,
         progress: models.Progress | None = None,
+        weight_format: FloatFormat = "w4g32a",
     ) -> LLM:
-        """Loads a .gguf or .iatt file, or a model that is installed under a name.
+        """Loads a .gguf or .iatt file, a Hugging Face folder, a model that is installed under a
+        name, or one of the Hugging Face hub ("owner/name"), which is downloaded first.
 
         ``threads`` 0: one per CPU of ``cpus``, or per performance core. ``cpus``: pin to these.
-        ``ctx``: tokens the cache may hold, at most (and by default) the model's own limit; memory
-        is taken as it fills. ``progress(done, total, name)`` is called after each tensor.
+        ``ctx``: tokens the cache may hold, at most the model's own limit; memory is taken as it
+        fills. None: the model's context, or what fits into memory if that is less. A scaling of
+        the rotation that depends on the length (dynamic NTK, longrope) is that of ``ctx`` tokens.
+        ``progress(done, total, name)`` is called after each tensor. ``weight_format``: what float
+        weights become, w8g32 costs twice the memory of w4g32a.
 
         ModelNotFoundError: neither file nor name. ModelFileError: a damaged file.
         UnsupportedModelError: an architecture, tensor type or tokenizer that is not built in.
         ValueError: ``ctx``, ``threads`` or ``cpus`` out of range.
         """
         checkpoint = open_model_file(find_model(path_or_name))
-        architecture = models.find(checkpoint)
-        config = architecture.read_config(checkpoint)
-        context = _checked_context(ctx, config.max_position_embeddings)
+        model = models.find(checkpoint)
+        if ctx is not None:
+            checked_context(ctx, model)
         tokenizer = TextTokenizer(checkpoint)
-        if tokenizer.vocab_size > config.vocab_size:
+        if tokenizer.vocab_size > model.vocab_size:
             raise ModelFileError(
                 f"{checkpoint.path}: {tokenizer.vocab_size} tokens, "
-                f"but the model's vocabulary is {config.vocab_size}"
+                f"but the model's vocabulary is {model.vocab_size}"
             )
         pool = ThreadPool(threads, cpus)
-        return cls(architecture.build(checkpoint, pool, progress), tokenizer, pool, context)
+        parts = model.read(checkpoint, progress, weight_format)
+        context = fitting_context(model, checkpoint) if ctx is None else ctx
+        llm = cls(model.decoder(checkpoint, parts, pool, context), tokenizer, pool, context)
+        if checkpoint.losses:
+            llm.notes.append(requantised_note(checkpoint.losses))
+        if ctx is None and context < model.context:
+            llm.notes.append(
+                f"the context is {context} of {model.context} tokens, what fits into memory"
+            )
+        return llm
 
     @property
     def config(self) -> DecoderConfig:
@@ -153,6 +171,7 @@ class LLM:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Tool] | None = None,
         stream: Literal[False] = False,
         **options: Unpack[GenerateOptions],
     ) -> str: ...
@@ -161,6 +180,7 @@ class LLM:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Tool] | None = None,
         stream: Literal[True],
         **options: Unpack[GenerateOptions],
     ) -> Iterator[str]: ...
@@ -168,6 +188,7 @@ class LLM:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Tool] | None = None,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         top_p: float = 1.0,
@@ -180,16 +201,17 @@ class LLM:
     ) -> str | Iterator[str]:
         """The assistant's answer to ``messages`` ({"role": ..., "content": ...}, oldest first).
 
-        The model file's chat template makes the prompt; everything else is as in ``generate``.
+        The model file's chat template makes the prompt, with ``tools`` if it knows them;
+        everything else is as in ``generate``.
         UnsupportedModelError if the model has no chat template. The template is the file's own
         text: control tokens that a message's content spells out are recognised as such.
         """
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         if self.tokenizer.chat_template is None:
             raise UnsupportedModelError("the model has no chat template; use generate()")
-        text = self.tokenizer.chat_template.render(messages)
+        text = self.tokenizer.chat_template.render(messages, tools=tools)
         ids = self.tokenizer.encode(text, add_bos=False)
-        return self._run(ids, params, max_new_tokens, stop, stream)
+        return self._run(ids, params, max_new_tokens, stop, stream, at_start=True)
 
     def reset(self) -> None:
         """Forgets the conversation and frees the cache."""
@@ -203,6 +225,7 @@ class LLM:
         max_new_tokens: int,
         stop: str | Sequence[str] | None,
         stream: bool,
+        at_start: bool = False,
     ) -> str | Iterator[str]:
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
             raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer >= 0")
@@ -215,7 +238,8 @@ class LLM:
         self.last_stats = stats
         sampler = Sampler(params, seen=ids)
         tokens = self._tokens(ids, sampler, max_new_tokens, stats, self._ticket)
-        pieces = self._pieces(tokens, StopStrings(checked_stop(stop)), stats)
+        text = self.tokenizer.stream(at_start=at_start)
+        pieces = self._pieces(tokens, text, StopStrings(checked_stop(stop)), stats)
         return pieces if stream else "".join(pieces)
 
     def _tokens(
@@ -254,10 +278,9 @@ class LLM:
         stats.finish_reason = "eos"
 
     def _pieces(
-        self, tokens: Iterator[int], stop: StopStrings, stats: GenerationStats
+        self, tokens: Iterator[int], text: TextStream, stop: StopStrings, stats: GenerationStats
     ) -> Iterator[str]:
         """Text pieces of ``tokens``, cut at stop strings; never empty, never half a character."""
-        text = self.tokenizer.stream()
         for token in tokens:
             if piece := stop.push(text.push(token)):
                 yield piece
@@ -271,11 +294,3 @@ class LLM:
     def _check_ticket(self, ticket: int) -> None:
         if ticket != self._ticket:
             raise RuntimeError("another call on this LLM has started; this iterator is stale")
-
-
-def _checked_context(ctx: int | None, limit: int) -> int:
-    if ctx is None:
-        return limit
-    if not 1 <= ctx <= limit:
-        raise ValueError(f"ctx is {ctx}, expected 1 to {limit} (the model's context)")
-    return ctx

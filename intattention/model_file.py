@@ -1,4 +1,4 @@
-"""Opens a model file of either format."""
+"""Opens a model file of any format."""
 
 from pathlib import Path
 
@@ -8,10 +8,14 @@ from intattention.iatt_header import MAGIC
 
 
 def open_model_file(path: Path) -> Checkpoint:
-    """An ``.iatt`` file if its name or its first bytes say so, else GGUF.
+    """A Hugging Face folder, an ``.iatt`` file if its name or its first bytes say so, else GGUF.
 
-    Raises what ``IattFile`` and ``GGUFFile`` raise.
+    Raises what ``HFFolder``, ``IattFile`` and ``GGUFFile`` raise.
     """
+    if path.is_dir():
+        from intattention.hf_folder import HFFolder
+
+        return HFFolder(path)
     with path.open("rb") as file:
         packed = path.suffix == ".iatt" or file.read(len(MAGIC)) == MAGIC
     if packed:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from intattention.errors import ModelFileError, ModelNotFoundError
+from intattention.hub import fetch, is_hub_name
 
 
 @dataclass(frozen=True)
@@ -30,19 +31,23 @@ MODELS = {
 }
 
 
-def find_model(path_or_name: str | Path) -> Path:
-    """The file behind a path or a name (any case).
+def find_model(path_or_name: str | Path, show_progress: bool = False) -> Path:
+    """The file or Hugging Face folder behind a path, an installed name (any case), or a name on
+    the Hugging Face hub ("owner/name", "owner/name/file.gguf"), which is downloaded.
 
-    ModelNotFoundError if there is neither; ModelFileError if a named file is not the pinned one.
+    ``show_progress``: of a download, on stderr. ModelNotFoundError if there is none of them;
+    ModelFileError if an installed file is not the pinned one.
     """
     path = Path(path_or_name).expanduser()
-    if path.is_file():
+    if path.is_file() or (path / "config.json").is_file():
         return path
     model = MODELS.get(str(path_or_name).lower())
     if model is not None:
         return _installed_file(str(path_or_name).lower(), model)
     if path.is_dir():
-        raise ModelNotFoundError(f"{path} is a directory, expected a .gguf or .iatt file")
+        raise ModelNotFoundError(f"{path} is a directory without a config.json")
+    if is_hub_name(str(path_or_name)):
+        return fetch(str(path_or_name), show_progress)
     raise ModelNotFoundError(
         f"no file and no model name: {str(path_or_name)!r}; known names: {', '.join(_known())}"
     )

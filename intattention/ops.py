@@ -76,12 +76,12 @@ def index_softmax_s32u8(
     )
 
 
-def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, F32]:
+def quantize_f32s8(x: F32, group: int) -> tuple[S8, F32, S32]:
     """Symmetric int8 per group of the last dimension (docs/numerics.md, section 2).
 
     x: float32 ``[..., k]``, k a multiple of group, group of 8. Returns q int8 ``[..., k]`` in
-    -127..127, scale float32 ``[..., k/group]`` (x is about q * scale) and scale times the sum of
-    q, likewise. A group with NaN or Inf gets a scale that is not finite.
+    -127..127, scale float32 ``[..., k/group]`` (x is about q * scale) and the sum of q, int32,
+    likewise. A group with NaN or Inf gets a scale that is not finite.
     """
     return _core.quantize_f32s8(x, group)
 

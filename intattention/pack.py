@@ -29,10 +29,16 @@ from intattention.tokenizer import TextTokenizer
 
 
 def pack_model(
-    source: Path, target: Path, force: bool = False, progress: models.Progress | None = None
-) -> None:
+    source: Path,
+    target: Path,
+    force: bool = False,
+    progress: models.Progress | None = None,
+    weight_format: FloatFormat = "w4g32a",
+) -> Mapping[str, float]:
     """Packs the model file ``source`` into ``target``, which appears whole and verified or not
     at all. One tensor at a time is held in memory.
+
+    ``weight_format``: what float weights become. Returns ``Checkpoint.losses``.
 
     FileExistsError if there is a ``target`` and not ``force``; otherwise what ``LLM.load`` raises
     for ``source``, and OSError.
@@ -42,13 +48,14 @@ def pack_model(
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a directory")
     checkpoint = open_model_file(source)
-    architecture = models.find(checkpoint)
+    model = models.find(checkpoint)
     TextTokenizer(checkpoint)  # refuses before the work what could not be loaded after it
     with _replaced(target) as (path, file):
         recorder = _Recorder(checkpoint, file)
-        architecture.build(recorder, ThreadPool(1), progress)
+        model.build(recorder, ThreadPool(1), progress, linears=weight_format)
         recorder.finish()
         IattFile(path).verify()
+    return checkpoint.losses
 
 
 @contextmanager
@@ -92,6 +99,10 @@ class _Recorder:
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         return self._source.tensors
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        return self._source.losses
 
     def packed(self, name: str, float_format: FloatFormat, rotary_heads: int = 0) -> PackedWeights:
         weights = self._source.packed(name, float_format, rotary_heads)

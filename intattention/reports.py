@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
-from intattention import _core, machine, models
+from intattention import machine, models
 from intattention.checkpoint import Checkpoint
+from intattention.context import cache_bytes
 from intattention.errors import IntAttentionError
 from intattention.iatt_file import IattFile
 from intattention.model_file import open_model_file
@@ -24,8 +25,7 @@ def model_report(path: Path, verify: bool = False) -> Iterator[Line]:
     checkpoint = open_model_file(path)
     tensors = checkpoint.tensors.values()
     types = Counter(tensor.type for tensor in tensors)
-    yield "file", f"{path}, {machine.format_bytes(path.stat().st_size)}, {checkpoint.format}"
-    yield "architecture", str(checkpoint.metadata.get("general.architecture", "missing"))
+    yield "file", f"{path}, {machine.format_bytes(_size(path))}, {checkpoint.format}"
     for key in ("name", "license"):
         if f"general.{key}" in checkpoint.metadata:
             yield key, str(checkpoint.metadata[f"general.{key}"])
@@ -39,6 +39,11 @@ def model_report(path: Path, verify: bool = False) -> Iterator[Line]:
         yield "supported", f"no: {error}"
 
 
+def _size(path: Path) -> int:
+    files = path.glob("*.safetensors") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
+
+
 def _verified(checkpoint: Checkpoint) -> str:
     if not isinstance(checkpoint, IattFile):
         return "none in this format"
@@ -47,24 +52,17 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def _model_details(checkpoint: Checkpoint) -> Iterator[Line]:
-    config = models.find(checkpoint).read_config(checkpoint)
-    yield "layers", f"{config.num_hidden_layers} of width {config.hidden_size}"
+    model = models.find(checkpoint)
+    yield "architecture", model.family
+    yield "layers", f"{model.num_hidden_layers} of width {model.hidden_size}"
     yield (
         "heads",
-        f"{config.num_attention_heads} query, {config.num_key_value_heads} kv, "
-        f"dimension {config.head_dim}",
+        f"{model.num_attention_heads} query, {model.num_key_value_heads} kv, "
+        f"dimension {model.head_dim}",
     )
-    cache = _core.KVCache(
-        config.num_hidden_layers,
-        config.num_key_value_heads,
-        config.head_dim,
-        config.max_position_embeddings,
-    )
-    full = cache.bytes_for(config.max_position_embeddings)
-    yield (
-        "context",
-        f"{config.max_position_embeddings} tokens, {machine.format_bytes(full)} of cache if full",
-    )
+    full = machine.format_bytes(cache_bytes(model, model.context))
+    more = f", up to {model.max_context} on request" if model.max_context > model.context else ""
+    yield "context", f"{model.context} tokens, {full} of cache if full{more}"
     tokenizer = TextTokenizer(checkpoint)
     ends = [tokenizer.decode([i], skip_special=False) for i in sorted(tokenizer.end_ids)]
     yield "vocabulary", f"{tokenizer.vocab_size} tokens, ends a turn: {' '.join(ends) or 'none'}"

@@ -50,16 +50,16 @@ inline int32_t quantize_group(size_t n, const float* x, float s, int8_t* q) {
 
 }  // namespace
 
-void quantize_f32s8_avx2(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, float* scaled_sum) {
+void quantize_f32s8_avx2(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, int32_t* sum) {
   for (size_t g = 0; g < n_groups; ++g, x += group, q += group) {
     const float s = group_scale(group, x);
-    int32_t sum = 0;
+    int32_t group_sum = 0;
     if (s > 0.0f)
-      sum = quantize_group(group, x, s, q);
+      group_sum = quantize_group(group, x, s, q);
     else
       std::memset(q, 0, group);
     scale[g] = s;
-    if (scaled_sum != nullptr) scaled_sum[g] = s * static_cast<float>(sum);
+    if (sum != nullptr) sum[g] = group_sum;
   }
 }
 

@@ -182,6 +182,7 @@ class Kernel {
     int32_t highest = kNoMax;
     for (size_t row = 0; row < state.rows; ++row)
       if (scratch.used[row]) highest = std::max(highest, scratch.lowest[row]);
+    if ((kv.scales != nullptr ? *kv.scales : scratch.scales).log_min >= highest) return;
     const size_t d = shape_.head_dim;
     const B8Layout layout{cache_.inner(), kTileRows * kKeyBlock};
     int32_t* v = scratch.v_row.as<int32_t>();

@@ -29,7 +29,7 @@ struct Decoder::Workspace {
   AlignedBuffer projected;  // f32 [T][hidden], output of o_proj and down_proj
   AlignedBuffer gate_up;    // f32 [T][2 * intermediate]
   AlignedBuffer act;        // f32 [T][intermediate]
-  AlignedBuffer cos, sin;   // f32 [T][head_dim / 2]
+  AlignedBuffer cos, sin;   // f32 [T][rope.dim() / 2]
   Activations normed_q, attn_q, act_q;
   AttentionWorkspace attention;
   std::atomic<bool> finite{true};  // no NaN or Inf seen in q, k, v of this batch
@@ -45,8 +45,8 @@ struct Decoder::Workspace {
         projected(tokens * c.hidden_size * sizeof(float)),
         gate_up(tokens * 2 * c.intermediate_size * sizeof(float)),
         act(tokens * c.intermediate_size * sizeof(float)),
-        cos(tokens * c.head_dim / 2 * sizeof(float)),
-        sin(tokens * c.head_dim / 2 * sizeof(float)),
+        cos(tokens * c.rope.dim() / 2 * sizeof(float)),
+        sin(tokens * c.rope.dim() / 2 * sizeof(float)),
         normed_q(tokens, c.hidden_size),
         attn_q(tokens, c.num_attention_heads * c.head_dim),
         act_q(tokens, c.intermediate_size) {}
@@ -62,9 +62,8 @@ Decoder::Decoder(const DecoderConfig& config, Weights embed_tokens,
       lm_head_({lm_head ? std::move(lm_head) : embed_tokens_}),
       pool_(std::move(pool)) {
   check_weights();
-  for (size_t i = 0; i < config_.head_dim / 2; ++i)
-    inverse_frequency_.push_back(
-        std::pow(config_.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_dim)));
+  if (config_.rope.inverse_frequency.empty())
+    config_.rope.inverse_frequency = plain_frequencies(config_.rope_theta, config_.head_dim);
 }
 
 void Decoder::forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits) {
@@ -92,7 +91,7 @@ void Decoder::capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size
   const ThreadPool::CallerPin pin(*pool_);
   for (size_t done = 0; done < count;) {
     const size_t batch = std::min(kMaxBatch, count - done), position = cache.length() + done;
-    rotary_angles(batch, position);
+    config_.rope.angles(position, batch, work_->cos.as<float>(), work_->sin.as<float>());
     embed(ids + done, batch);
     const float* residual = nullptr;
     for (size_t i = 0; i < layer; ++i) residual = run_layer(i, batch, position, cache, residual);
@@ -114,7 +113,7 @@ void Decoder::prepare(const int32_t* ids, size_t count, KVCache& cache) {
 
 void Decoder::forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows,
                             float* logits) {
-  rotary_angles(count, position);
+  config_.rope.angles(position, count, work_->cos.as<float>(), work_->sin.as<float>());
   embed(ids, count);
   const float* residual = nullptr;
   for (size_t i = 0; i < layers_.size(); ++i) residual = run_layer(i, count, position, cache, residual);
@@ -145,6 +144,7 @@ const float* Decoder::run_layer(size_t index, size_t count, size_t position, KVC
 void Decoder::project_qkv(size_t index, size_t count, size_t position, KVCache& cache, const float* residual) {
   norm_quantize(count, residual, layers_[index]->input_layernorm);
   layers_[index]->qkv_proj.forward(*pool_, count, work_->normed_q, 0, work_->qkv.as<float>());
+  bias_norm_qkv(*layers_[index], count);
   rope_quantize_append(index, count, position, cache);
 }
 
@@ -175,6 +175,25 @@ void Decoder::norm_quantize(size_t count, const float* add, const std::vector<fl
   });
 }
 
+void Decoder::bias_norm_qkv(const DecoderLayer& layer, size_t count) {
+  if (layer.qkv_bias.empty() && layer.q_norm.empty() && layer.k_norm.empty() && layer.qk_scale.empty()) return;
+  const KernelTable& table = active_table();
+  const size_t d = config_.head_dim, q_heads = config_.num_attention_heads;
+  const size_t group = q_heads / config_.num_key_value_heads;
+  pool_->parallel_for(count, [&](size_t t, int) {
+    float* qkv = work_->qkv.as<float>() + t * qkv_heads() * d;
+    for (size_t i = 0; i < layer.qkv_bias.size(); ++i) qkv[i] = qkv[i] + layer.qkv_bias[i];
+    for (size_t h = 0; h < q_heads + config_.num_key_value_heads; ++h) {
+      const std::vector<float>& norm = h < q_heads ? layer.q_norm : layer.k_norm;
+      float* head = qkv + h * d;
+      if (!norm.empty()) table.rmsnorm_f32(d, head, norm.data(), config_.rms_norm_eps, head);
+      if (layer.qk_scale.empty()) continue;
+      const float* scale = &layer.qk_scale[(h < q_heads ? h / group : h - q_heads) * d];
+      for (size_t i = 0; i < d; ++i) head[i] = h < q_heads ? head[i] * scale[i] : head[i] / scale[i];
+    }
+  });
+}
+
 void Decoder::rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache) {
   const size_t first = position / kAppendTokens, last = (position + count - 1) / kAppendTokens;
   pool_->parallel_for(last - first + 1, [&](size_t item, int) {
@@ -201,7 +220,7 @@ void Decoder::rope_quantize_q(size_t token, size_t count) {
     float* q = w.qkv.as<float>() + (token * qkv_heads() + h) * d;
     const size_t row = (h / group * count + token) * group + h % group;
     float scale;
-    table.rope_f32(d, w.cos.as<float>() + token * (d / 2), w.sin.as<float>() + token * (d / 2), q);
+    apply_rope(token, q);
     rotate_quantize(table, d, q, w.q.as<int8_t>() + row * d, &scale);
     w.q_scale.as<float>()[row] = checked_scale(scale);
   }
@@ -212,13 +231,15 @@ void Decoder::rope_quantize_append_kv(size_t layer, size_t head, size_t first, s
   Workspace& w = *work_;
   const KernelTable& table = active_table();
   const size_t d = config_.head_dim;
+  const std::vector<float>& center = layers_[layer]->k_center;
   int8_t k8[kAppendTokens * kMaxHeadDim], v8[kAppendTokens * kMaxHeadDim];
   float k_scale[kAppendTokens], v_scale[kAppendTokens];
   for (size_t i = 0; i < tokens; ++i) {
     const size_t token = first + i;
     float* k = w.qkv.as<float>() + (token * qkv_heads() + config_.num_attention_heads + head) * d;
     const float* v = k + config_.num_key_value_heads * d;
-    table.rope_f32(d, w.cos.as<float>() + token * (d / 2), w.sin.as<float>() + token * (d / 2), k);
+    apply_rope(token, k);
+    for (size_t c = 0; c < (center.empty() ? 0 : d); ++c) k[c] = k[c] - center[head * d + c];
     rotate_quantize(table, d, k, k8 + i * d, &k_scale[i]);
     rotate_quantize(table, d, v, v8 + i * d, &v_scale[i]);
     k_scale[i] = checked_scale(k_scale[i]);
@@ -234,7 +255,7 @@ void Decoder::attend(size_t layer, size_t count, size_t position, const KVCache&
                              config_.num_key_value_heads,
                              config_.head_dim,
                              count,
-                             Mask{position + count, position, /*causal=*/true},
+                             Mask{position + count, position, /*causal=*/true, layers_[layer]->sliding_window},
                              scale};
   const AttentionOutput out{w.attn.as<float>(), config_.num_attention_heads * config_.head_dim, config_.head_dim};
   attention(*pool_, shape, w.q.as<int8_t>(), w.q_scale.as<float>(), cache, layer, out, w.attention);
@@ -257,14 +278,9 @@ void Decoder::swiglu_quantize(size_t count) {
   });
 }
 
-void Decoder::rotary_angles(size_t count, size_t position) {
-  const size_t half = config_.head_dim / 2;
-  for (size_t t = 0; t < count; ++t)
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(position + t) * inverse_frequency_[i];
-      work_->cos.as<float>()[t * half + i] = static_cast<float>(std::cos(angle));
-      work_->sin.as<float>()[t * half + i] = static_cast<float>(std::sin(angle));
-    }
+void Decoder::apply_rope(size_t token, float* head) const {
+  const size_t dim = config_.rope.dim(), offset = token * (dim / 2);
+  active_table().rope_f32(dim, work_->cos.as<float>() + offset, work_->sin.as<float>() + offset, head);
 }
 
 void Decoder::output_logits(size_t first, size_t count, float* logits) {

@@ -1,5 +1,5 @@
 // A Llama-style decoder: int4/int8 weights, int8 activations, int8 KV cache, integer attention.
-// Names are Hugging Face's.
+// Names are Hugging Face's. What Llama, Qwen and Mistral do differently is an option, empty where a model has none.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "kv_cache.h"
 #include "linear.h"
+#include "rope.h"
 #include "rotation.h"
 
 namespace intattention {
@@ -18,6 +19,7 @@ struct DecoderConfig {
   size_t max_position_embeddings;
   float rms_norm_eps;
   double rope_theta;
+  Rope rope = {};  // no frequencies: the plain ones of rope_theta over the whole head
 };
 
 struct DecoderLayer {
@@ -27,6 +29,12 @@ struct DecoderLayer {
   std::vector<float> post_attention_layernorm;
   LinearW4A8 gate_up_proj;  // parts gate, up
   LinearW4A8 down_proj;
+  std::vector<float> qkv_bias = {};             // [(heads + 2 kv_heads) * head_dim]
+  std::vector<float> q_norm = {}, k_norm = {};  // [head_dim]: RMSNorm of every head before RoPE
+  size_t sliding_window = 0;                    // a token sees at most so many keys, itself included; 0: all
+  // What leaves the weights of attention as they are and makes q and k easier to round, [kv_heads * head_dim] each:
+  // q is multiplied and k divided by qk_scale (powers of two, equal in a rotary pair); after RoPE k_center comes off k.
+  std::vector<float> qk_scale = {}, k_center = {};
 };
 
 enum class LogitRows { kNone, kLast, kAll };
@@ -49,7 +57,7 @@ class Decoder {
   void forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits);
 
   // Runs the ids through layers 0 .. layer-1 and gives what attention of `layer` sees, for studies and benchmarks:
-  // f32 [count][(heads + 2 * kv_heads) * head_dim], q and k after RoPE, v. `cache` ends as it was.
+  // f32 [count][(heads + 2 * kv_heads) * head_dim], q and k after RoPE, scale and centre, v. `cache` ends as it was.
   void capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size_t layer, float* qkv);
 
  private:
@@ -64,6 +72,7 @@ class Decoder {
   void check_finite(size_t count, size_t position) const;
   void embed(const int32_t* ids, size_t count);
   void norm_quantize(size_t count, const float* add, const std::vector<float>& weight);
+  void bias_norm_qkv(const DecoderLayer& layer, size_t count);
   void rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache);
   void rope_quantize_q(size_t token, size_t count);
   void rope_quantize_append_kv(size_t layer, size_t head, size_t first, size_t tokens, size_t position, KVCache& cache);
@@ -72,7 +81,7 @@ class Decoder {
   void attend(size_t layer, size_t count, size_t position, const KVCache& cache);
   void quantize_rows(size_t count, const float* x, Activations& y);
   void swiglu_quantize(size_t count);
-  void rotary_angles(size_t count, size_t position);
+  void apply_rope(size_t token, float* head) const;
   void output_logits(size_t first, size_t count, float* logits);
 
   DecoderConfig config_;
@@ -81,8 +90,7 @@ class Decoder {
   std::vector<float> norm_;
   LinearW4A8 lm_head_;
   std::shared_ptr<ThreadPool> pool_;
-  std::vector<double> inverse_frequency_;  // [head_dim / 2]
-  std::mutex mutex_;                       // one forward at a time: the workspace is shared
+  std::mutex mutex_;  // one forward at a time: the workspace is shared
   std::shared_ptr<Workspace> work_;
 };
 

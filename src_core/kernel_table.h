@@ -5,7 +5,7 @@
 // This header is included by files compiled with -march flags, so it holds no inline code.
 //
 // Integer results are the same on every ISA. Float results are too, down to SwigluF32: each float formula
-// is a fixed sequence of IEEE float32 operations (no fused multiply-add, fixed summation order), see
+// is a fixed sequence of IEEE float32 operations (multiply-adds fused where it says fma and nowhere else), see
 // docs/numerics.md section 6. The kernels of the float attention (section 9), at the end, are the rivals of the
 // integer ones and as fast as the ISA allows: they may fuse, and their results differ between ISAs.
 #pragma once
@@ -86,17 +86,19 @@ struct IndexSoftmaxKeys {
 using IndexSoftmaxS32U8 = void (*)(size_t n, const int32_t* logits, const IndexSoftmaxKeys* keys, IndexSoftmaxRow* row,
                                    int16_t* scratch, uint8_t* probs);
 
-// Activations of a linear: s8 in groups of 32 along k, each with a scale (QuantizeF32S8).
+// Activations of a linear: s8 in groups of 32 along k, each with a scale (activations.h).
 struct QuantizedRows {
-  const int8_t* q;          // [m][k], values -127..127
-  const float* scale;       // [m][k / 32]
-  const float* scaled_sum;  // [m][k / 32]: scale * sum of the group's q
+  const int8_t* q;     // [m][k], values -127..127
+  const float* scale;  // [m][k / 32], 0 .. 2^100, the last two bits of the mantissa 0
+  const int32_t* sum;  // [m][k / 32]: sum of the group's q
 };
 
-// y[m][n] = sum over groups g of  (d*sx) * float(isum) + mn*ssum   (w4), or (d*sx) * float(isum) (w8)
-//   isum = sum over the group of w * q, exact in s32; d, mn are the weights' f16 scale and minimum
-//   as float32; sx, ssum the activations' scale and scaled_sum. Groups are added in order of k.
-// w4: w = nibble 0..15; has_min = false means mn = -8 * d. Layouts in packing.h.
+// y[m][n], for each group g in order of k, from y = 0 (docs/numerics.md section 6):
+//   w4g32   y = fma(d, sx * float(isum - 8*xsum), y)
+//   w4g32a  y = fma(mn, sx * float(xsum), fma(d, sx * float(isum), y))       has_min
+//   w8g32   y = fma(d, sx * float(isum), y)
+// isum = sum over the group of w * q, exact in s32, w = nibble 0..15 or s8; d, mn are the weights' f16 scale and
+// minimum as float32; sx, xsum the activations' scale and sum. Layouts in packing.h.
 //   weights   first tile; n columns are written (the last tile may be partial)
 //   y         row-major, ldy floats between rows; overwritten
 using GemmW4A8 = void (*)(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
@@ -104,15 +106,21 @@ using GemmW4A8 = void (*)(size_t m, size_t n, size_t k, const QuantizedRows* x, 
 using GemmW8A8 = void (*)(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
                           size_t ldy);
 
+// How linears turn s32 sums into floats: a sum that starts at the bits of 1.5 * 2^23 is, read as a float,
+// 1.5 * 2^23 + sum, for |sum| < 2^22 (those of a group stay below 2^21). sx * sum is then one fused multiply-add,
+// fma(that float, sx, -1.5 * 2^23 * sx), rounded once: the subtrahend is exact because 1.5 is 3/2 and sx has two bits
+// to spare.
+constexpr int32_t kSumStart = 0x4b400000;
+constexpr float kSumStartValue = 12582912.0f;
+
 // For each of n_groups consecutive groups of `group` floats (a multiple of 8):
 //   s = absmax / 127; q = clamp(rne(x / s), -127, 127); s == 0 gives zeros
 //   a group with NaN or Inf gives s = NaN and zeros, so that the caller can see it.
-// scaled_sum (may be null) = s * float(sum of q).
-using QuantizeF32S8 = void (*)(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale,
-                               float* scaled_sum);
+// sum (may be null) = sum of the group's q.
+using QuantizeF32S8 = void (*)(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, int32_t* sum);
 
 // y[i] = (x[i] * (1 / sqrt(mean(x^2) + eps))) * weight[i]; n a multiple of 8. The sum of squares runs
-// in 8 lanes (lane l adds x[8i+l]^2 in order of i), then ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)).
+// in 8 lanes (lane l adds x[8i+l]^2 in order of i), then ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)). y may be x.
 using RmsNormF32 = void (*)(size_t n, const float* x, const float* weight, float eps, float* y);
 
 // Rotates pairs (i, i + n/2) of one head vector in place: n a multiple of 16,

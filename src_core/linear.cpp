@@ -8,8 +8,8 @@
 namespace intattention {
 namespace {
 
-// Rows of x per work item: 64 rows of 1536 int8 are 96 KB, a quarter of an A76's L2, and reuse each
-// weight tile 64 times.
+// Rows of x per work item. Kernels take 4 to 8 of them at a time past all columns of the item, so that its weights
+// (96 columns of k = 1536 are 92 KB) come from L2 for all but the first.
 constexpr size_t kRowsPerItem = 64;
 
 // Output columns per work item: small enough that 4 threads share 576 columns evenly, large enough

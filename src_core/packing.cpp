@@ -27,16 +27,10 @@ NibblePosition nibble_position(size_t r, size_t k) {
   return {half / 4 * 32 + r * 4 + half % 4, k < 16 ? 0u : 4u};
 }
 
-void pack_w4_group(const uint8_t* q, size_t r, uint8_t* quants) {
-  for (size_t k = 0; k < kGroup; ++k) {
-    const uint8_t nibble = k < 16 ? q[k] & 0x0f : q[k - 16] >> 4;
-    const NibblePosition at = nibble_position(r, k);
-    quants[at.byte] = static_cast<uint8_t>(quants[at.byte] | nibble << at.shift);
-  }
-}
-
-void pack_w8_group(const uint8_t* q, size_t r, uint8_t* quants) {
-  for (size_t k = 0; k < kGroup; k += 4) std::memcpy(quants + k * kTileRows + r * 4, q + k, 4);
+// Row r of a tile: 4 bytes of source at a time. A source byte of w4 holds the elements j and j + 16,
+// which is what a byte of planar nibbles holds too.
+void scatter_row(const uint8_t* q, size_t bytes, size_t r, uint8_t* quants) {
+  for (size_t i = 0; i < bytes; i += 4) std::memcpy(quants + i * kTileRows + r * 4, q + i, 4);
 }
 
 uint16_t load_u16(const uint8_t* p) {
@@ -126,7 +120,7 @@ PackedWeights pack_weights(const LogicalWeights& logical) {
       std::memcpy(group + r * 2, logical.scale + source, 2);
       if (with_min) std::memcpy(group + kScaleBytes + r * 2, logical.min + source, 2);
       uint8_t* quants = group + (with_min ? 2 : 1) * kScaleBytes;
-      (w8 ? pack_w8_group : pack_w4_group)(logical.q + source * source_bytes, r, quants);
+      scatter_row(logical.q + source * source_bytes, source_bytes, r, quants);
     }
   }
   return PackedWeights{logical.format, 4, n, k, SharedBytes(std::move(buffer))};

@@ -9,7 +9,7 @@
 //   per group: SADDLP, ADDP                | isum0 isum1 isum2 isum3 |             (c4..7: acc[r][2], acc[r][3])
 //
 // s16 is wide enough: a lane takes 8 products of at most 15 * 128, 15360 in all. Nibbles stay unsigned;
-// the -8 of w4g32 comes in through mn * ssum.
+// the -8 of w4g32 is subtracted from the sum.
 //   registers (4 rows): 16 s16 accumulators, 8 float ones, 4 of weights; x and the products pass through.
 //
 // Bound on Cortex-A76, m = 1, per 144-byte group: 32 SMLAL at 1.0 plus SCVTF and FCVTL at 2.0 on V0, about
@@ -61,14 +61,21 @@ inline void rows_by_tile(size_t columns, size_t k, const QuantizedRows* x, size_
         add_4k(acc[r], left_high, right_high, load_dup4(q + 16));
       }
     }
-    const TileScales s = load_w4_scales(tile, has_min);
     for (int r = 0; r < kRows; ++r) {
-      const float sx = x->scale[(row + r) * groups + g], ssum = x->scaled_sum[(row + r) * groups + g];
-      out[r][0] = add_w4_group(out[r][0], s.d[0], s.mn[0], sx, ssum, sum_of_4k(acc[r][0], acc[r][1]));
-      out[r][1] = add_w4_group(out[r][1], s.d[1], s.mn[1], sx, ssum, sum_of_4k(acc[r][2], acc[r][3]));
+      const float sx = x->scale[(row + r) * groups + g];
+      const int32_t xsum = x->sum[(row + r) * groups + g];
+      for (int h = 0; h < 2; ++h) {
+        const int32x4_t isum = sum_of_4k(acc[r][2 * h], acc[r][2 * h + 1]);
+        const int32x4_t centred = has_min ? isum : vsubq_s32(isum, vdupq_n_s32(8 * xsum));
+        out[r][h] = vfmaq_f32(out[r][h], load_f16x4(tile + 8 * h), vmulq_n_f32(vcvtq_f32_s32(centred), sx));
+        if (has_min) out[r][h] = vfmaq_n_f32(out[r][h], load_f16x4(tile + 16 + 8 * h), sx * static_cast<float>(xsum));
+      }
     }
   }
-  for (int r = 0; r < kRows; ++r) store_columns(y + r * ldy, columns, out[r][0], out[r][1]);
+  for (int r = 0; r < kRows; ++r) {
+    store_columns(y + r * ldy, columns, 0, out[r][0]);
+    store_columns(y + r * ldy, columns, 4, out[r][1]);
+  }
 }
 
 }  // namespace

@@ -49,14 +49,18 @@ inline void rows_by_tile(size_t columns, size_t k, const QuantizedRows* x, size_
     for (int s = 0; s < 4; ++s) {
       for (int r = 0; r < kRows; ++r) add_8k(acc[r], w + 64 * s, x->q + (row + r) * k + g * kGroup + 8 * s);
     }
-    const float32x4_t d0 = load_f16x4(tile), d1 = load_f16x4(tile + 8);
     for (int r = 0; r < kRows; ++r) {
       const float sx = x->scale[(row + r) * groups + g];
-      out[r][0] = add_w8_group(out[r][0], d0, sx, vpaddq_s32(acc[r][0], acc[r][1]));
-      out[r][1] = add_w8_group(out[r][1], d1, sx, vpaddq_s32(acc[r][2], acc[r][3]));
+      for (int h = 0; h < 2; ++h) {
+        const float32x4_t isum = vcvtq_f32_s32(vpaddq_s32(acc[r][2 * h], acc[r][2 * h + 1]));
+        out[r][h] = vfmaq_f32(out[r][h], load_f16x4(tile + 8 * h), vmulq_n_f32(isum, sx));
+      }
     }
   }
-  for (int r = 0; r < kRows; ++r) store_columns(y + r * ldy, columns, out[r][0], out[r][1]);
+  for (int r = 0; r < kRows; ++r) {
+    store_columns(y + r * ldy, columns, 0, out[r][0]);
+    store_columns(y + r * ldy, columns, 4, out[r][1]);
+  }
 }
 
 }  // namespace

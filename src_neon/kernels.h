@@ -16,7 +16,7 @@ void index_softmax_s32u8_neon(size_t n, const int32_t* logits, const IndexSoftma
 void gemm_w4a8_neon(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
                     float* y, size_t ldy);
 void gemm_w8a8_neon(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y, size_t ldy);
-void quantize_f32s8_neon(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, float* scaled_sum);
+void quantize_f32s8_neon(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, int32_t* sum);
 void rmsnorm_f32_neon(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_neon(size_t n, const float* cos, const float* sin, float* x);
 void hadamard_f32_neon(size_t n, size_t size, const float* x, float* y);
@@ -54,6 +54,7 @@ void gemm_u8s8s32_i8mm(size_t m, size_t n, size_t k, const uint8_t* a, size_t ld
                        size_t b_stride, int32_t* c, size_t ldc);
 void gemm_w4a8_i8mm(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, bool has_min,
                     float* y, size_t ldy);
+void gemm_w8a8_i8mm(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y, size_t ldy);
 
 // Best first; dispatch takes the first one the CPU can run.
 extern const KernelTable kI8mmTable;

@@ -33,45 +33,22 @@ static inline size_t nonzero_chunks(size_t rows, size_t k, const uint8_t* a, siz
 // 4 half floats as float32 (exact).
 static inline float32x4_t load_f16x4(const uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 
-// The first n (1..8) of 8 columns.
-static inline void store_columns(float* y, size_t n, float32x4_t left, float32x4_t right) {
-  if (n >= 8) {
-    vst1q_f32(y, left);
-    vst1q_f32(y + 4, right);
+// Columns first .. first + 3 of a row of y that has n; 0 beyond.
+static inline float32x4_t load_columns(const float* y, size_t n, size_t first) {
+  if (n >= first + 4) return vld1q_f32(y + first);
+  float columns[4] = {};
+  for (size_t i = first; i < n; ++i) columns[i - first] = y[i];
+  return vld1q_f32(columns);
+}
+
+static inline void store_columns(float* y, size_t n, size_t first, float32x4_t value) {
+  if (n >= first + 4) {
+    vst1q_f32(y + first, value);
     return;
   }
-  float columns[8];
-  vst1q_f32(columns, left);
-  vst1q_f32(columns + 4, right);
-  for (size_t i = 0; i < n; ++i) y[i] = columns[i];
-}
-
-// Scale and minimum of the 8 columns of a weight tile, for one group of 32 k.
-struct TileScales {
-  float32x4_t d[2];
-  float32x4_t mn[2];
-};
-
-// 8 f16 scales, then 8 f16 minima if has_min; otherwise the minimum is -8 * d (w4g32).
-static inline TileScales load_w4_scales(const uint8_t* group, bool has_min) {
-  TileScales s;
-  for (int h = 0; h < 2; ++h) {
-    s.d[h] = load_f16x4(group + 8 * h);
-    s.mn[h] = has_min ? load_f16x4(group + 16 + 8 * h) : vmulq_f32(vdupq_n_f32(-8.0f), s.d[h]);
-  }
-  return s;
-}
-
-// y + ((d*sx) * float(isum) + mn*ssum), every step rounded: docs/numerics.md section 6.
-static inline float32x4_t add_w4_group(float32x4_t y, float32x4_t d, float32x4_t mn, float sx, float ssum,
-                                       int32x4_t isum) {
-  const float32x4_t product = vmulq_f32(vmulq_n_f32(d, sx), vcvtq_f32_s32(isum));
-  return vaddq_f32(y, vaddq_f32(product, vmulq_n_f32(mn, ssum)));
-}
-
-// y + (d*sx) * float(isum)
-static inline float32x4_t add_w8_group(float32x4_t y, float32x4_t d, float sx, int32x4_t isum) {
-  return vaddq_f32(y, vmulq_f32(vmulq_n_f32(d, sx), vcvtq_f32_s32(isum)));
+  float columns[4];
+  vst1q_f32(columns, value);
+  for (size_t i = first; i < n; ++i) y[i] = columns[i - first];
 }
 
 // exp_f32.h with vectors: the same operations in the same order, hence the same bits.

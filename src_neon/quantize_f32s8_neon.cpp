@@ -43,20 +43,20 @@ inline int32_t quantize_group(size_t group, const float* x, float s, int8_t* q) 
 
 }  // namespace
 
-void quantize_f32s8_neon(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, float* scaled_sum) {
+void quantize_f32s8_neon(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, int32_t* sum) {
   constexpr float kLargest = 3.40282347e+38f;
   for (size_t g = 0; g < n_groups; ++g, x += group, q += group) {
     const float absmax = absmax_of_group(group, x);
     float s = absmax / 127.0f;
-    int32_t sum = 0;
+    int32_t group_sum = 0;
     if (!(absmax <= kLargest)) {
       s = __builtin_nanf("");
     } else if (s > 0.0f) {
-      sum = quantize_group(group, x, s, q);
+      group_sum = quantize_group(group, x, s, q);
     }
     if (!(s > 0.0f)) std::memset(q, 0, group);
     scale[g] = s;
-    if (scaled_sum != nullptr) scaled_sum[g] = s * static_cast<float>(sum);
+    if (sum != nullptr) sum[g] = group_sum;
   }
 }
 

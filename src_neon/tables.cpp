@@ -52,6 +52,7 @@ constexpr KernelTable i8mm_table() {
   table.gemm_s8s8s32 = gemm_s8s8s32_i8mm;
   table.gemm_u8s8s32 = gemm_u8s8s32_i8mm;
   table.gemm_w4a8 = gemm_w4a8_i8mm;
+  table.gemm_w8a8 = gemm_w8a8_i8mm;
   return table;
 }
 

@@ -19,6 +19,7 @@ def build(model: Model, threads: int = 1) -> _core.Decoder:
             post_attention_layernorm=layer.post_attention_layernorm,
             gate_up_proj=[pack(w) for w in layer.gate_up_proj],
             down_proj=pack(layer.down_proj),
+            **layer.options._asdict(),
         )
         for layer in model.layers
     ]

@@ -11,9 +11,9 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 LLAMA_BENCH = """#!/bin/sh
-printf '%s ' "$@" >"$0.arguments"
+printf '%s ' "$@" >>"$0.arguments"
 cat <<'END'
-[{"n_prompt": 8, "n_gen": 0, "n_depth": 4, "samples_ts": [10.0, 30.0, 20.0]},
+[{"n_prompt": 8, "n_gen": 0, "n_depth": 4, "samples_ts": [20.0]},
  {"n_prompt": 0, "n_gen": 2, "n_depth": 4, "samples_ts": [5.0]}]
 END
 """
@@ -77,11 +77,16 @@ def test_bench_llm_beside_llama_bench(tmp_path: Path, tiny_path: Path) -> None:
         tmp_path, "bench_llm.py", "-m", tiny_path, "--prompt", 8, "--tokens", 2, "--depths", 4,
         path=f"{tmp_path}{os.pathsep}",
     )  # fmt: skip
-    assert result["rival"] == "llama-bench"
-    assert "llama-bench 20.0 tok/s (10.0 to 30.0)" in out
-    assert "llama-bench 5.0 tok/s" in out
+    names = ["llama-bench f16", "llama-bench f16 fa", "llama-bench q8_0 fa"]
+    assert [list(row["rivals"]) for row in result["rows"]] == [names] * 2
+    assert "20.0 tok/s  (20.0 to 20.0)  llama-bench q8_0 fa" in out
+    assert "5.0 tok/s  (5.0 to 5.0)  llama-bench f16\n" in out
+    ratio = result["rows"][0]["tok_s"] / 20
+    assert f"{ratio:.2f} x the best of them, {ratio:.2f} x by fastest turns" in out
     given = (tmp_path / "llama-bench.arguments").read_text()
-    assert given == f"-m {tiny_path} -t 1 -p 8 -n 2 -d 4 -r 1 -ngl 0 -o json "
+    for cache, attention in (("f16", "off"), ("f16", "on"), ("q8_0", "on")):
+        options = f"-ctk {cache} -ctv {cache} -fa {attention} -ngl 0 -o json -p 8 -n 2 -d 4 "
+        assert f"-m {tiny_path} -t 1 -r 1 {options}" in given
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gguf.constants import GGMLQuantizationType as Type
 
 import intattention
 from intattention import LLM
@@ -283,3 +284,25 @@ def test_closed_pipe_is_quiet(tiny_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert b"Traceback" not in err
     assert b"Exception ignored" not in err
+
+
+def test_new_quantisation_is_told(run: Run, write_tiny: WriteTiny, tmp_path: Path) -> None:
+    path = write_tiny(type=Type.Q5_1)
+    note = "note: 14 matrices have no exact form here and were quantised anew; that added"
+    for arguments in (("generate", "-n", 1, "--raw", "the", "-m"), ("pack", "--force")):
+        target = [tmp_path / "out.iatt"] if arguments[0] == "pack" else []
+        status, _, err = run(*arguments, path, *target)
+        assert status == 0
+        assert err.count(note) == 1
+
+
+def test_weights_option(run: Run, write_tiny: WriteTiny, tmp_path: Path) -> None:
+    path = write_tiny(type=Type.BF16)
+    sizes = []
+    for name in ("w4g32a", "w8g32"):
+        assert run("pack", path, tmp_path / f"{name}.iatt", "--weights", name)[0] == 0
+        sizes.append((tmp_path / f"{name}.iatt").stat().st_size)
+    assert sizes[1] > sizes[0] + 10_000
+    status, _, err = run("generate", "-m", path, "--weights", "w2", "the")
+    assert status == 2
+    assert one_line_error(err)

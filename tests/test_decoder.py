@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from isa_fixture import isa  # noqa: F401
-from reference.decoder import Config, Model, forward, random_model
+from reference.decoder import Config, Model, forward, random_model, with_options
+from reference.float_kernels import plain_frequencies
 from reference.linear import FORMATS
 from small_decoder import build, pack
 
@@ -13,6 +14,7 @@ from intattention import _core
 
 pytestmark = pytest.mark.usefixtures("isa")
 
+PARTIAL = plain_frequencies(16, 5e5) / 4
 # name -> (config, formats in turn, tied embedding)
 MODELS: dict[str, tuple[Config, tuple[str, ...], bool]] = {
     "mixed": (Config(), FORMATS, True),
@@ -24,6 +26,23 @@ MODELS: dict[str, tuple[Config, tuple[str, ...], bool]] = {
         ("w4g32a", "w8g32"),
         True,
     ),
+    "bias": (Config(), FORMATS, True),
+    "norms": (Config(head_dim=32, num_attention_heads=8), ("w8g32",), False),
+    "windows": (Config(), ("w4g32a",), False),
+    "balance": (Config(num_attention_heads=6), ("w4g32a",), False),
+    "all options": (
+        Config(head_dim=32, rope_inverse_frequency=PARTIAL, rope_attention_factor=1.2),
+        ("w4g32a", "w8g32"),
+        True,
+    ),
+}
+# name -> arguments of with_options
+OPTIONS: dict[str, tuple[bool, bool, list[int], bool]] = {
+    "bias": (True, False, [0, 0], False),
+    "norms": (False, True, [0, 0], False),
+    "windows": (False, False, [0, 33], False),
+    "balance": (True, False, [0, 0], True),
+    "all options": (True, True, [290, 5], True),
 }
 
 
@@ -42,6 +61,8 @@ def case(name: str, length: int) -> Case:
     if (name, length) not in _cases:
         config, formats, tied = MODELS[name]
         model = random_model(config, formats, tied, seed=len(name))
+        if name in OPTIONS:
+            model = with_options(model, 3, *OPTIONS[name])
         ids = np.random.default_rng(length).integers(0, config.vocab_size, length, dtype=np.int32)
         _cases[name, length] = Case(model, ids, forward(model, ids))
     return _cases[name, length]
@@ -63,8 +84,9 @@ def test_equals_the_oracle(name: str) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 100, 256, 257])
-def test_chunks_do_not_matter(chunk: int) -> None:
-    c = case("mixed", 320)
+@pytest.mark.parametrize("name", ["mixed", "all options"])
+def test_chunks_do_not_matter(name: str, chunk: int) -> None:
+    c = case(name, 320)
     np.testing.assert_array_equal(run(build(c.model), c.ids, chunk), c.logits)
 
 
@@ -112,7 +134,9 @@ def test_two_caches_do_not_mix() -> None:
 def test_config_and_nbytes() -> None:
     c = case("mixed", 320)
     decoder = build(c.model)
-    for name, value in c.model.config._asdict().items():
+    expected = c.model.config._asdict()
+    expected["rope_inverse_frequency"] = c.model.config.frequencies
+    for name, value in expected.items():
         assert getattr(decoder.config, name) == pytest.approx(value)
     assert decoder.nbytes > c.model.embed_tokens.q.nbytes
 
@@ -184,6 +208,27 @@ def test_overflow_in_a_layer_is_a_numeric_error(layer: int, norm: str) -> None:
         assert len(cache) == 0
 
 
+@pytest.mark.parametrize("name", ["qkv_bias", "q_norm", "k_norm", "qk_scale", "k_center"])
+def test_wrong_options_raise(name: str) -> None:
+    model = random_model(Config())
+    for values in (np.ones(24, np.float32), np.full(16, np.nan, np.float32)):
+        options = model.layers[0].options._replace(**{name: values})
+        layers = [model.layers[0]._replace(options=options), model.layers[1]]
+        with pytest.raises(ValueError, match=name):
+            build(model._replace(layers=layers))
+
+
+@pytest.mark.parametrize(("at", "value"), [(3, 2.0), (0, 3.0), (0, -1.0), (0, 0.0)])
+def test_scales_that_change_the_result_raise(at: int, value: float) -> None:
+    model = random_model(Config())
+    scale = np.ones(32, np.float32)
+    scale[at] = value
+    options = model.layers[0].options._replace(qk_scale=scale)
+    layers = [model.layers[0]._replace(options=options), model.layers[1]]
+    with pytest.raises(ValueError, match=rf"qk_scale\[{at}\] is {value:g}.*(power|partner)"):
+        build(model._replace(layers=layers))
+
+
 def test_wrong_weights_raise() -> None:
     model = random_model(Config())
     with pytest.raises(ValueError, match=r"2.*1|1.*2"):
@@ -204,6 +249,10 @@ def test_wrong_weights_raise() -> None:
         {"rope_theta": 0.5},
         {"rms_norm_eps": -1.0},
         {"vocab_size": 0},
+        {"rope_inverse_frequency": np.ones(12)},
+        {"rope_inverse_frequency": np.ones(16)},
+        {"rope_inverse_frequency": np.full(8, np.nan)},
+        {"rope_attention_factor": 0.0},
     ):
         with pytest.raises(ValueError, match=r"\d"):
             build(model._replace(config=model.config._replace(**change)))

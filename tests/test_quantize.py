@@ -40,19 +40,19 @@ def test_range_and_error() -> None:
 def test_ties_go_to_even() -> None:
     x = np.zeros((1, 32), np.float32)
     x[0, :9] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.5, -3.5]
-    q, scale, scaled_sum = _core.quantize_f32s8(x, 32)
+    q, scale, total = _core.quantize_f32s8(x, 32)
     assert scale[0, 0] == 1
     assert q[0, :9].tolist() == [127, 0, 2, 2, 0, -2, -2, 4, -4]
-    assert scaled_sum[0, 0] == 127
+    assert total[0, 0] == 127
 
 
 def test_zeros_are_zeros() -> None:
     x = np.zeros((2, 64), np.float32)
     x[1] = -0.0
-    q, scale, scaled_sum = _core.quantize_f32s8(x, 32)
+    q, scale, total = _core.quantize_f32s8(x, 32)
     assert not q.any()
     assert not scale.any()
-    assert not scaled_sum.any()
+    assert not total.any()
 
 
 @pytest.mark.parametrize("largest", [1e-45, 1e-40, 1e-38, 1e-30, 1e30, 3.4e38])

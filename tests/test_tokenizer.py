@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from intattention.chat_template import ChatTemplate
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.gguf_file import GGUFFile
-from intattention.tokenizer import PRE_TOKENIZERS, TextTokenizer
+from intattention.gguf_vocabulary import PRE_TOKENIZERS
+from intattention.tokenizer import TextTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "smollm2_tokens.json").read_text("utf-8"))
 WriteTiny = Callable[..., Path]

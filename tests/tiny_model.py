@@ -23,7 +23,8 @@ VOCAB, CONTEXT = 300, 128
 class TinyModel:
     """What to write. ``types``: tensor name ending -> type, the rest is ``type``.
 
-    ``metadata`` replaces keys, None removes them; ``tensors`` replaces float32 tensors.
+    ``metadata`` replaces keys, None removes them; ``tensors`` replaces float32 tensors; ``raw``
+    gives tensors as blocks of a type, uint8 [rows, bytes].
     """
 
     type: Type = Type.Q4_1
@@ -38,6 +39,7 @@ class TinyModel:
     seed: int = 1
     metadata: Mapping[str, object] = field(default_factory=dict)
     tensors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    raw: Mapping[str, tuple[Type, NDArray[np.uint8]]] = field(default_factory=dict)
     architecture: str = "llama"
 
 
@@ -106,6 +108,8 @@ def metadata(model: TinyModel) -> dict[str, object]:
         "tokenizer.ggml.add_bos_token": False,
         "tokenizer.chat_template": CHAT_TEMPLATE,
     }
+    prefix = model.architecture + "."
+    values = {key.replace("llama.", prefix): value for key, value in values.items()}
     values |= model.metadata
     return {key: value for key, value in values.items() if value is not None}
 
@@ -118,7 +122,11 @@ def write(path: Path, model: TinyModel | None = None) -> Path:
         _add(writer, key, value)
     for name, tensor in float_tensors(model).items():
         type_ = tensor_type(model, name, tensor)
-        writer.add_tensor(name, gguf.quants.quantize(tensor, type_), raw_dtype=type_)
+        if name in model.raw:
+            type_, blocks = model.raw[name]
+        else:
+            blocks = gguf.quants.quantize(tensor, type_)
+        writer.add_tensor(name, blocks, raw_dtype=type_)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -91,20 +91,26 @@ def innermost_loops(disassembly: str) -> list[Loop]:
     return loops
 
 
-def find_loop(disassembly: str, markers: tuple[str, ...], what: str, fewest: bool = False) -> Loop:
+def find_loop(
+    disassembly: str,
+    markers: tuple[str, ...],
+    what: str,
+    fewest: bool = False,
+    longest: bool = False,
+) -> Loop:
     """The innermost loop with the most instructions of the first marker that any loop has.
 
     A kernel has one loop per tile height and the main tile has the most multiplications, the tile
-    of a single row the ``fewest``; among equals the shortest is taken. Straight-line loops go
-    first: a block that the compiler put behind the function and that jumps back looks like a loop
-    around everything in between.
+    of a single row the ``fewest``; among equals the shortest is taken, or the ``longest``.
+    Straight-line loops go first: a block that the compiler put behind the function and that jumps
+    back looks like a loop around everything in between.
     """
     every = innermost_loops(disassembly)
     for marker, loops in itertools.product(markers, ([x for x in every if x.straight], every)):
         holding = [loop for loop in loops if loop.count(marker)]
         if holding:
-            sign = -1 if fewest else 1
-            return max(holding, key=lambda loop: (sign * loop.count(marker), -len(loop.body)))
+            few, long = -1 if fewest else 1, 1 if longest else -1
+            return max(holding, key=lambda x: (few * x.count(marker), long * len(x.body)))
     raise LoopNotFound(
         f"{what}: none of its {len(every)} innermost loops holds {' or '.join(markers)}; "
         "was the object built for another ISA, or the loop unrolled away?"

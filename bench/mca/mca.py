@@ -48,10 +48,12 @@ class Kernel:
     units_per_marker: int
     cpus: tuple[str, ...] = CPUS
     one_row: bool = False  # the loop of the smallest tile
+    longest: bool = False  # of the loops for one tile: that of weights with minima
 
 
 SHIFTED = "softmax pass 1, e > 0"
 PACK = "PV: scan and pack E'"
+W4A1 = "w4a8 with minima, m = 1"
 KERNELS = (
     Kernel("QK", "gemm_s8s8s32_dotprod", ("sdot",), "MAC", 16),
     Kernel("softmax pass 1", "index_softmax_s32u8_dotprod", ("sqrshrn",), "logit", 4),
@@ -64,10 +66,15 @@ KERNELS = (
     Kernel("PV, i8mm", "gemm_u8s8s32_i8mm", ("usmmla",), "MAC", 32, I8MM_CPUS),
     Kernel("w4a8", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16),
     Kernel("w4a8, m = 1", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16, one_row=True),
+    Kernel("w4a8 with minima", "gemm_w4a8_dotprod", ("sdot",), "MAC", 16, longest=True),
+    Kernel(W4A1, "gemm_w4a8_dotprod", ("sdot",), "MAC", 16, one_row=True, longest=True),
     Kernel("w8a8", "gemm_w8a8_dotprod", ("sdot",), "MAC", 16),
+    Kernel("w4a8, i8mm", "gemm_w4a8_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS),
+    Kernel(
+        "w4a8 with minima, i8mm", "gemm_w4a8_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS, longest=True
+    ),
+    Kernel("w8a8, i8mm", "gemm_w8a8_i8mm", ("smmla",), "MAC", 32, I8MM_CPUS),
     Kernel("w8a8, m = 1", "gemm_w8a8_dotprod", ("sdot",), "MAC", 16, one_row=True),
-    Kernel("w4a8, i8mm", "gemm_w4a8_i8mm", ("usdot",), "MAC", 16, I8MM_CPUS),
-    Kernel("w4a8, i8mm, m = 1", "gemm_w4a8_i8mm", ("usdot",), "MAC", 16, I8MM_CPUS, one_row=True),
 )
 
 
@@ -139,7 +146,7 @@ def figures(object_dir: Path) -> tuple[list[Figure], list[str]]:
     for kernel in KERNELS:
         try:
             code = disassemble(object_dir, kernel.source)
-            loop = find_loop(code, kernel.markers, kernel.source, fewest=kernel.one_row)
+            loop = find_loop(code, kernel.markers, kernel.source, kernel.one_row, kernel.longest)
         except LoopNotFound as error:
             missing.append(f"{kernel.label}: {error}")
             continue

@@ -177,14 +177,11 @@ Case softmax_case() {
 Case linear_case(size_t m, bool w8) {
   constexpr size_t kOut = 576, kIn = 576, kGroups = kIn / kGroup;
   const std::string name = std::string(w8 ? "gemm_w8a8" : "gemm_w4a8") + " m=" + std::to_string(m) + " n=576 k=576";
-  testing::LinearReference linear{kOut, kIn, {}, {}, {}};
+  testing::LinearReference linear{kOut, kIn, w8 ? 0 : 8, {}, {}, {}};
   const auto quants = random_ints<int8_t>(kOut * kIn, w8 ? -128 : 0, w8 ? 127 : 15);
   linear.q.assign(quants.begin(), quants.end());
   const auto scale = random_ints<uint16_t>(kOut * kGroups, 0x1c00, 0x2fff);
-  for (uint16_t bits : scale) {
-    linear.d.push_back(testing::f16_reference(bits));
-    if (!w8) linear.mn.push_back(-8.0f * linear.d.back());
-  }
+  for (uint16_t bits : scale) linear.d.push_back(testing::f16_reference(bits));
   std::vector<uint8_t> q;
   if (w8) {
     for (int value : linear.q) q.push_back(static_cast<uint8_t>(value));
@@ -198,11 +195,11 @@ Case linear_case(size_t m, bool w8) {
   std::vector<float> activations;
   for (int16_t value : random_ints<int16_t>(m * kIn, -3000, 3000))
     activations.push_back(static_cast<float>(value) * 1e-3f);
-  const auto x = std::make_shared<testing::Quantized>(testing::quantize_reference(activations, kGroup));
+  const auto x = std::make_shared<testing::Quantized>(testing::quantize_activations_reference(activations));
   const auto prepare = [=](const KernelTable& table) -> std::function<void()> {
     auto y = std::make_shared<std::vector<float>>(m * kOut);
     const auto call = [=, w4a8 = table.gemm_w4a8, w8a8 = table.gemm_w8a8] {
-      const QuantizedRows rows{x->q.data(), x->scale.data(), x->scaled_sum.data()};
+      const QuantizedRows rows{x->q.data(), x->scale.data(), x->sum.data()};
       if (w8)
         w8a8(m, kOut, kIn, &rows, weights->data.data(), y->data(), kOut);
       else

@@ -6,7 +6,7 @@ equal those after the prompt token by token.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,18 +154,22 @@ def measure_model(
     tokens: int,
     measurer: Measurer,
     pool: ThreadPool,
+    beside: Mapping[tuple[str, int], Work] | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of prefill (``pp``) and decode (``tg``) behind each depth, all interleaved."""
+    """Rows of prefill (``pp``) and decode (``tg``) behind each depth, all interleaved.
+
+    ``beside``: works that take turns with them and keep their own results."""
     works: dict[tuple[str, int], Work] = {}
     cache = model.decoder.new_cache(max(depths) + max(prompt, tokens) + 1)
     for depth in sorted(depths):
         if depth:
             prefill(model.decoder, prompt_ids(model.decoder, depth)[len(cache) :], cache)
         works |= works_at(model.decoder, cache.fork(), prompt, tokens)
+    measured = measurer.measure({**works, **(beside or {})})
     return [
-        row(model, kind, prompt if kind == "pp" else tokens, depth, measured)
+        row(model, kind, prompt if kind == "pp" else tokens, depth, measured[kind, depth])
         | {"threads": pool.threads}
-        for (kind, depth), measured in measurer.measure(works).items()
+        for kind, depth in works
     ]
 
 

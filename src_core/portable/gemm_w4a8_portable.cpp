@@ -1,4 +1,5 @@
 // Portable int4-weight x int8-activation linear on packed tiles (packing.h).
+#include <cmath>
 #include <cstring>
 
 #include "packing.h"
@@ -37,11 +38,11 @@ void gemm_w4a8_portable(size_t m, size_t n, size_t k, const QuantizedRows* x, co
         const uint8_t* group = weights + g * group_bytes;
         int32_t isum[kTileRows];
         group_sums(group + (has_min ? 32 : 16), x->q + i * k + g * kGroup, isum);
-        const float sx = x->scale[i * groups + g], ssum = x->scaled_sum[i * groups + g];
+        const float sx = x->scale[i * groups + g];
+        const int32_t xsum = x->sum[i * groups + g], start = has_min ? 0 : -8 * xsum;
         for (size_t r = 0; r < kTileRows; ++r) {
-          const float d = load_f16(group + 2 * r);
-          const float minimum = has_min ? load_f16(group + 16 + 2 * r) : -8.0f * d;
-          sum[r] = sum[r] + ((d * sx) * static_cast<float>(isum[r]) + minimum * ssum);
+          sum[r] = std::fma(load_f16(group + 2 * r), sx * static_cast<float>(isum[r] + start), sum[r]);
+          if (has_min) sum[r] = std::fma(load_f16(group + 16 + 2 * r), sx * static_cast<float>(xsum), sum[r]);
         }
       }
       for (size_t r = 0; r < kTileRows && n0 + r < n; ++r) y[i * ldy + n0 + r] = sum[r];

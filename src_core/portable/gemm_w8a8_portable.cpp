@@ -1,4 +1,5 @@
 // Portable int8-weight x int8-activation linear on packed tiles (packing.h).
+#include <cmath>
 #include <cstring>
 
 #include "packing.h"
@@ -34,7 +35,7 @@ void gemm_w8a8_portable(size_t m, size_t n, size_t k, const QuantizedRows* x, co
         group_sums(group + 16, x->q + i * k + g * kGroup, isum);
         const float sx = x->scale[i * groups + g];
         for (size_t r = 0; r < kTileRows; ++r)
-          sum[r] = sum[r] + (load_f16(group + 2 * r) * sx) * static_cast<float>(isum[r]);
+          sum[r] = std::fma(load_f16(group + 2 * r), sx * static_cast<float>(isum[r]), sum[r]);
       }
       for (size_t r = 0; r < kTileRows && n0 + r < n; ++r) y[i * ldy + n0 + r] = sum[r];
     }

@@ -15,7 +15,7 @@ void gemm_w4a8_portable(size_t m, size_t n, size_t k, const QuantizedRows* x, co
                         float* y, size_t ldy);
 void gemm_w8a8_portable(size_t m, size_t n, size_t k, const QuantizedRows* x, const uint8_t* weights, float* y,
                         size_t ldy);
-void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, float* scaled_sum);
+void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, int32_t* sum);
 void rmsnorm_f32_portable(size_t n, const float* x, const float* weight, float eps, float* y);
 void rope_f32_portable(size_t n, const float* cos, const float* sin, float* x);
 void hadamard_f32_portable(size_t n, size_t size, const float* x, float* y);

@@ -27,13 +27,12 @@ int32_t rne(float x) {
 
 }  // namespace
 
-void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale,
-                             float* scaled_sum) {
+void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8_t* q, float* scale, int32_t* sum) {
   for (size_t g = 0; g < n_groups; ++g, x += group, q += group) {
     const float max = absmax(group, x);
     const bool finite = max <= std::numeric_limits<float>::max();
     const float s = finite ? max / 127.0f : std::numeric_limits<float>::quiet_NaN();
-    int32_t sum = 0;
+    int32_t group_sum = 0;
     if (s > 0.0f) {
       for (size_t i = 0; i < group; ++i) {
         float v = x[i] / s;
@@ -41,13 +40,13 @@ void quantize_f32s8_portable(size_t n_groups, size_t group, const float* x, int8
         v = v > -127.0f ? v : -127.0f;
         const int32_t value = rne(v);
         q[i] = static_cast<int8_t>(value);
-        sum += value;
+        group_sum += value;
       }
     } else {
       std::memset(q, 0, group);
     }
     scale[g] = s;
-    if (scaled_sum != nullptr) scaled_sum[g] = s * static_cast<float>(sum);
+    if (sum != nullptr) sum[g] = group_sum;
   }
 }
 

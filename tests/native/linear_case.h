@@ -33,7 +33,7 @@ class LinearTest : public KernelTest {
     const size_t groups = k / 32;
     const bool w8 = format == WeightFormat::kW8G32, has_min = format == WeightFormat::kW4G32A;
 
-    LinearReference linear{n, k, std::vector<int>(n * k), {}, {}};
+    LinearReference linear{n, k, w8 || has_min ? 0 : 8, std::vector<int>(n * k), {}, {}};
     for (int& q : linear.q)
       q = quants == Quants::kLowest    ? lowest(format)
           : quants == Quants::kHighest ? highest(format)
@@ -41,7 +41,7 @@ class LinearTest : public KernelTest {
     const std::vector<uint16_t> scale = random_f16(n * groups), min = random_f16(n * groups);
     for (size_t i = 0; i < n * groups; ++i) {
       linear.d.push_back(f16_reference(scale[i]));
-      if (!w8) linear.mn.push_back(has_min ? f16_reference(min[i]) : -8.0f * linear.d.back());
+      if (has_min) linear.mn.push_back(f16_reference(min[i]));
     }
     const std::vector<uint8_t> q = logical_quants(linear, w8);
     const PackedWeights packed = pack_weights({format, n, k, q.data(), scale.data(), has_min ? min.data() : nullptr});
@@ -49,9 +49,10 @@ class LinearTest : public KernelTest {
 
     std::vector<float> activations = random_floats(m * k, -3.0f, 3.0f);
     if (quants != Quants::kRandom) activations.assign(m * k, quants == Quants::kLowest ? 2.0f : -2.0f);
-    const Quantized x = quantize_reference(activations, 32);
+    const Quantized x = quantize_activations_reference(activations);
     GuardedBuffer<int8_t> xq(x.q);
-    GuardedBuffer<float> xs(x.scale), xsum(x.scaled_sum);
+    GuardedBuffer<float> xs(x.scale);
+    GuardedBuffer<int32_t> xsum(x.sum);
     const QuantizedRows rows{xq.data(), xs.data(), xsum.data()};
 
     const size_t ldy = n + 3;
@@ -77,6 +78,14 @@ class LinearTest : public KernelTest {
           check(format, m, n, k);
           if (HasFatalFailure()) return;
         }
+  }
+
+  // Depths around the panels of activations that kernels prepare: 32 groups (i8mm) and 512 / rows.
+  void check_panel_edges(WeightFormat format) {
+    for (size_t m : {8, 9, 13})
+      for (size_t k : {992, 1024, 1056, 2016, 2048, 2080, 2720, 2752, 4128}) check(format, m, 17, k);
+    for (size_t k : {8192, 8224, 16384, 16416})
+      for (size_t m : {1, 2}) check(format, m, 9, k);
   }
 
  private:

@@ -76,7 +76,8 @@ inline SoftmaxOutput index_softmax_reference(const SoftmaxInput& in) {
 
 struct Quantized {
   std::vector<int8_t> q;
-  std::vector<float> scale, scaled_sum;
+  std::vector<float> scale;
+  std::vector<int32_t> sum;
 };
 
 inline Quantized quantize_reference(const std::vector<float>& x, size_t group) {
@@ -100,7 +101,7 @@ inline Quantized quantize_reference(const std::vector<float>& x, size_t group) {
       sum += q;
     }
     out.scale.push_back(s);
-    out.scaled_sum.push_back(s * static_cast<float>(sum));
+    out.sum.push_back(sum);
   }
   return out;
 }
@@ -111,9 +112,26 @@ inline float f16_reference(uint16_t bits) {
   return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-// Weights as numbers: q [n][k], d and mn [n][k / 32]; mn is empty for w8.
+// x with the last two bits of its mantissa cleared.
+inline float without_last_bits_reference(float x) {
+  if (x == 0.0f || !std::isfinite(x)) return x;
+  int exponent;
+  const double mantissa = std::frexp(static_cast<double>(x), &exponent);
+  const int bits = std::max(0, std::min(24, exponent + 149));  // fewer below the smallest normal
+  return static_cast<float>(std::ldexp(std::trunc(std::ldexp(mantissa, bits - 2)), exponent - bits + 2));
+}
+
+// Activations as a linear wants them.
+inline Quantized quantize_activations_reference(const std::vector<float>& x) {
+  Quantized out = quantize_reference(x, 32);
+  for (float& s : out.scale) s = without_last_bits_reference(s);
+  return out;
+}
+
+// Weights as numbers: q [n][k], d and mn [n][k / 32]; mn is w4g32a's, zero is 8 for w4g32 and else 0.
 struct LinearReference {
   size_t n, k;
+  int zero;
   std::vector<int> q;
   std::vector<float> d, mn;
 
@@ -123,9 +141,10 @@ struct LinearReference {
     for (size_t g = 0; g < groups; ++g) {
       int isum = 0;
       for (size_t l = 0; l < 32; ++l) isum += q[column * k + g * 32 + l] * x.q[row * k + g * 32 + l];
-      const float sx = x.scale[row * groups + g], ssum = x.scaled_sum[row * groups + g];
-      const float product = (d[column * groups + g] * sx) * static_cast<float>(isum);
-      y = mn.empty() ? y + product : y + (product + mn[column * groups + g] * ssum);
+      const float sx = x.scale[row * groups + g];
+      const int xsum = x.sum[row * groups + g];
+      y = std::fma(d[column * groups + g], sx * static_cast<float>(isum - zero * xsum), y);
+      if (!mn.empty()) y = std::fma(mn[column * groups + g], sx * static_cast<float>(xsum), y);
     }
     return y;
   }

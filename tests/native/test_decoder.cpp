@@ -10,7 +10,8 @@
 namespace intattention::testing {
 namespace {
 
-const DecoderConfig kConfig{96, 64, 96, 2, 4, 2, 32, 512, 1e-5f, 10000.0};
+// Half of a head rotates; layer 1 has a bias, norms, a scale and a centre of q and k, and a window.
+const DecoderConfig kConfig{96, 64, 96, 2, 4, 2, 32, 512, 1e-5f, 10000.0, {plain_frequencies(10000.0, 16), 1.1}};
 
 class DecoderTest : public KernelTest {
  protected:
@@ -35,13 +36,23 @@ class DecoderTest : public KernelTest {
                  kv = kConfig.num_key_value_heads * kConfig.head_dim;
     using F = WeightFormat;
     std::vector<std::shared_ptr<const DecoderLayer>> layers;
-    for (size_t i = 0; i < kConfig.num_hidden_layers; ++i)
-      layers.push_back(std::make_shared<DecoderLayer>(
-          DecoderLayer{random_floats(h, 0.5f, 1.5f),
-                       LinearW4A8({weights(F::kW4G32, q, h), weights(F::kW4G32A, kv, h), weights(F::kW8G32, kv, h)}),
-                       LinearW4A8({weights(F::kW4G32A, h, q)}), random_floats(h, 0.5f, 1.5f),
-                       LinearW4A8({weights(F::kW4G32A, inter, h), weights(F::kW4G32, inter, h)}),
-                       LinearW4A8({weights(F::kW4G32A, h, inter)})}));
+    for (size_t i = 0; i < kConfig.num_hidden_layers; ++i) {
+      DecoderLayer layer{random_floats(h, 0.5f, 1.5f),
+                         LinearW4A8({weights(F::kW4G32, q, h), weights(F::kW4G32A, kv, h), weights(F::kW8G32, kv, h)}),
+                         LinearW4A8({weights(F::kW4G32A, h, q)}),
+                         random_floats(h, 0.5f, 1.5f),
+                         LinearW4A8({weights(F::kW4G32A, inter, h), weights(F::kW4G32, inter, h)}),
+                         LinearW4A8({weights(F::kW4G32A, h, inter)})};
+      if (i == 1) {
+        layer.qkv_bias = random_floats(q + 2 * kv, -1.0f, 1.0f);
+        layer.q_norm = random_floats(kConfig.head_dim, 0.5f, 1.5f);
+        layer.k_norm = random_floats(kConfig.head_dim, 0.5f, 1.5f);
+        layer.sliding_window = 70;
+        layer.qk_scale.assign(kv, 2.0f);
+        layer.k_center = random_floats(kv, -1.0f, 1.0f);
+      }
+      layers.push_back(std::make_shared<DecoderLayer>(std::move(layer)));
+    }
     return std::make_unique<Decoder>(kConfig, weights(F::kW8G32, kConfig.vocab_size, h), layers,
                                      random_floats(h, 0.5f, 1.5f), nullptr,
                                      std::make_shared<ThreadPool>(threads, std::vector<int>{}));

@@ -18,6 +18,11 @@ TEST_P(GemmW4A8Test, ExtremeQuants) {
     }
 }
 
+TEST_P(GemmW4A8Test, PanelEdges) {
+  check_panel_edges(WeightFormat::kW4G32);
+  check_panel_edges(WeightFormat::kW4G32A);
+}
+
 INTATTENTION_ON_EVERY_TABLE(GemmW4A8Test);
 
 }  // namespace

@@ -36,18 +36,23 @@ def rmsnorm(x: F32, weight: F32, eps: float) -> F32:
     return (x * inverse[..., None]) * weight
 
 
-def rope_tables(positions: NDArray, head_dim: int, theta: float) -> tuple[F32, F32]:
-    """cos and sin [len(positions), head_dim/2], computed in double, rounded once."""
-    frequency = theta ** (-2.0 * np.arange(head_dim // 2) / head_dim)
+def plain_frequencies(dim: int, theta: float) -> NDArray[np.float64]:
+    return theta ** (-2.0 * np.arange(dim // 2) / dim)
+
+
+def rope_tables(
+    positions: NDArray, frequency: NDArray[np.float64], factor: float = 1.0
+) -> tuple[F32, F32]:
+    """cos and sin [len(positions), len(frequency)], computed in double, rounded once."""
     angle = np.asarray(positions, np.float64)[:, None] * frequency
-    return np.cos(angle).astype(f32), np.sin(angle).astype(f32)
+    return (np.cos(angle) * factor).astype(f32), (np.sin(angle) * factor).astype(f32)
 
 
 def rope(x: F32, cos: F32, sin: F32) -> F32:
-    """x [..., d] rotated in pairs (i, i + d/2); cos, sin broadcast to [..., d/2]."""
-    half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    """x [..., d] rotated in pairs (i, i + r/2) of the first r; cos, sin broadcast to [..., r/2]."""
+    half = cos.shape[-1]
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
 
 def swiglu(gate: F32, up: F32) -> F32:

@@ -43,20 +43,42 @@ def dequantize(w: Weights) -> NDArray[f32]:
     return values.reshape(len(w.scale), -1)
 
 
+def fma(a: NDArray[f32], b: NDArray[f32], c: NDArray[f32]) -> NDArray[f32]:
+    """a * b + c rounded once.
+
+    The product is exact in double. The sum is rounded to odd there, so that rounding it again, to
+    float32, gives what a single rounding does.
+    """
+    product = a.astype(np.float64) * b.astype(np.float64)
+    c64 = np.broadcast_to(c.astype(np.float64), product.shape)
+    total = product + c64
+    from_product = total - c64
+    error = (product - from_product) + (c64 - (total - from_product))
+    odd = (total.view(np.int64) & 1).astype(bool)
+    towards = np.where(error > 0, np.inf, -np.inf)
+    return np.where((error == 0) | odd, total, np.nextafter(total, towards)).astype(f32)
+
+
+def activations(x: NDArray[f32]) -> tuple[NDArray, NDArray[f32], NDArray[f32]]:
+    """x [m, k] -> int8 as float64 [m, k/32, 32]; sx and float(xsum) [m, k/32]."""
+    x8, scale, total = quantize(x, GROUP)
+    sx = (scale.view(np.uint32) & ~np.uint32(3)).view(f32)
+    return x8.reshape(len(x), -1, GROUP).astype(np.float64), sx, total.astype(f32)
+
+
 def linear(x: NDArray[f32], w: Weights) -> NDArray[f32]:
     """x [m, k] -> [m, n]"""
     n, groups = w.scale.shape
-    x8, sx, ssum = quantize(x, GROUP)
-    x8 = x8.reshape(len(x), groups, GROUP).astype(np.float64)
+    x8, sx, xsum = activations(x)
     values = unpack(w).astype(np.float64)
-    d, mn = w.scale.astype(f32), minimum(w)
+    if w.format == "w4g32":
+        values = values - 8
     y = np.zeros((len(x), n), f32)
     for g in range(groups):
         isum = (x8[:, g] @ values[:, g].T).astype(f32)  # exact: below 2^24
-        term = (d[:, g] * sx[:, g, None]) * isum
-        if w.format != "w8g32":
-            term = term + mn[:, g] * ssum[:, g, None]
-        y = y + term
+        y = fma(w.scale[:, g].astype(f32), sx[:, g, None] * isum, y)
+        if w.format == "w4g32a":
+            y = fma(w.min[:, g].astype(f32), (sx[:, g] * xsum[:, g])[:, None], y)
     return y
 
 
