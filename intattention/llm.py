@@ -110,7 +110,7 @@ class LLM:
 
     @property
     def decoder(self) -> Decoder:
-        """The core's model, with ``forward`` on caches of one's own, apart from the conversation."""
+        """The core's model; a cache of one's own keeps out of the conversation."""
         return self._decoder
 
     @property

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
+from intattention.cli_options import Cpus, Debug, Isa, ModelArgument, Threads, usage
 from intattention.eval.perplexity import Perplexity
 
 app = typer.Typer(help="Perplexity, and distance to float.")
@@ -22,7 +22,7 @@ def _group() -> None: ...
 
 @app.command()
 def ppl(
-    model: Annotated[str, typer.Argument(help="A .gguf or .iatt file or a model name.")],
+    model: ModelArgument,
     text: Annotated[Path, typer.Option(metavar="FILE", help="Text in UTF-8.")],
     ctx: Annotated[int, typer.Option(min=2, help="Tokens of a window.")] = 1024,
     windows: Annotated[int, typer.Option(min=0, help="From the start; 0: the whole text.")] = 0,
