@@ -1,4 +1,4 @@
-"""The command line: generate, chat, pack, info, doctor; bench and energy."""
+"""The command line: generate, chat, pack, info, doctor; bench, energy and eval."""
 
 import json
 import os
@@ -13,9 +13,10 @@ import intattention
 from intattention import LLM, machine, reports
 from intattention.bench.cli import app as bench_app
 from intattention.checkpoint import FloatFormat, requantised_note
-from intattention.cli_options import Cpus, Debug, Isa, Threads, usage
+from intattention.cli_options import MODELS, Cpus, Debug, Isa, ModelArgument, Threads, usage
 from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
+from intattention.eval.cli import app as eval_app
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
 from intattention.progress import progress_bar
@@ -35,10 +36,9 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(energy_app, name="energy")
+app.add_typer(eval_app, name="eval")
 
-MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
 Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
-ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
 Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
 Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
 MaxNewTokens = Annotated[

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
+ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
 Threads = Annotated[
     int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
 ]

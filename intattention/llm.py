@@ -109,6 +109,11 @@ class LLM:
         return self._decoder.config
 
     @property
+    def decoder(self) -> Decoder:
+        """The core's model; a cache of one's own keeps out of the conversation."""
+        return self._decoder
+
+    @property
     def context(self) -> int:
         """Tokens that prompt and answer may have together."""
         return self._session.context

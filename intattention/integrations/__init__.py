@@ -1,0 +1,1 @@
+"""Integer attention inside other libraries, which must be installed."""
