@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from intattention import LLM, _core
 
-MAX_MEAN_KL = 0.02  # nats, W4A8, int8 KV and index softmax together; measured 0.0036
-MIN_TOP1 = 0.95  # measured 64 of 64
-MAX_PPL_CHANGE = 0.015  # measured 23.687 against 23.609, 0.3 %
+MAX_MEAN_KL = 0.02  # nats, W4A8, int8 KV and index softmax together; measured 0.0033
+MIN_TOP1 = 0.95  # measured 63 of 64
+MAX_PPL_CHANGE = 0.015  # measured 23.683 against 23.609, 0.3 %
 ANSWER_TOKENS = 16
 TEXT = Path(__file__).parent / "data" / "wikitext2_test_prefix.txt"
 
