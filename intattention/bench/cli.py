@@ -53,8 +53,8 @@ def attention(
             "masks": [MASKS[name] for name in o.names(masks, list(MASKS), "masks")],
             "pipelines": o.names(pipelines, KNOWN, "pipelines"),
         }
-    settings |= _common(threads, cpus, isa, rails, rounds, seconds)
-    settings |= {"meter": meter, "energy_seconds": energy_seconds}
+    settings |= _measuring(rounds, seconds, meter, energy_seconds)
+    settings |= o.common(threads, cpus, isa, rails)
     _run(settings, ["attention"], o.Outputs(json, csv, markdown, report))
 
 
@@ -90,8 +90,8 @@ def llm(
             "model": model, "synthetic": synthetic, "layers": layers, "prompt": prompt,
             "tokens": tokens, "depths": o.counts(depths, "depths", least=0),
         }  # fmt: skip
-    settings |= _common(threads, cpus, isa, rails, rounds, seconds)
-    settings |= {"meter": meter, "energy_seconds": energy_seconds}
+    settings |= _measuring(rounds, seconds, meter, energy_seconds)
+    settings |= o.common(threads, cpus, isa, rails)
     _run(settings, ["llm"], o.Outputs(json, csv, markdown, report))
 
 
@@ -124,8 +124,8 @@ def linear(
             "formats": o.names(formats, FORMATS, "formats"),
             "row_counts": o.counts(rows, "rows"),
         }
-    settings |= _common(threads, cpus, isa, rails, rounds, seconds)
-    settings |= {"meter": meter, "energy_seconds": energy_seconds}
+    settings |= _measuring(rounds, seconds, meter, energy_seconds)
+    settings |= o.common(threads, cpus, isa, rails)
     _run(settings, ["linear"], o.Outputs(json, csv, markdown, report))
 
 
@@ -150,8 +150,8 @@ def everything(
     """Attention, a whole model and linears, with the defaults of each."""
     with usage():
         settings: dict[str, Any] = {"model": model, "lengths": o.counts(lengths, "lengths")}
-    settings |= _common(threads, cpus, isa, rails, rounds, seconds)
-    settings |= {"meter": meter, "energy_seconds": energy_seconds}
+    settings |= _measuring(rounds, seconds, meter, energy_seconds)
+    settings |= o.common(threads, cpus, isa, rails)
     _run(settings, ["attention", "llm", "linear"], o.Outputs(json, csv, markdown, report))
 
 
@@ -229,13 +229,11 @@ def loop(
     time.sleep(rest)
 
 
-def _common(
-    threads: str, cpus: str, isa: str, rails: str, rounds: int, seconds: float
-) -> dict[str, Any]:
+def _measuring(rounds: int, seconds: float, meter: str, energy_seconds: float) -> dict[str, Any]:
     from intattention.bench.timing import Policy
 
     policy = Policy.exactly(rounds) if rounds else Policy(seconds=seconds)
-    return o.common(threads, cpus, isa, rails) | {"policy": policy}
+    return {"policy": policy, "meter": meter, "energy_seconds": energy_seconds}
 
 
 def _run(settings: dict[str, Any], sections: Sequence[str], outputs: o.Outputs) -> None:
