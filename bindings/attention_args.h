@@ -2,7 +2,7 @@
 #pragma once
 
 #include "arrays.h"
-#include "attention.h"
+#include "head_tensor.h"
 
 namespace intattention::bindings {
 

@@ -1,58 +1,12 @@
-// attention() on float arrays: quantises q, k, v, fills a one-layer cache and runs the decoder's attention.
+// attention() on float arrays: what examples and studies call; the works are in src_core/head_tensor.h.
 #include <chrono>
-#include <cmath>
 
 #include "attention_args.h"
-#include "dispatch.h"
 #include "pool.h"
 #include "register.h"
-#include "rotation.h"
 
 namespace intattention::bindings {
 namespace {
-
-// n head vectors, rotated, with their scales; throws InvalidArgument if one holds NaN or Inf. `first` is the index of x
-// in its array, for the message.
-void quantize_heads(const char* name, size_t first, size_t n, size_t d, const float* x, int8_t* q, float* scale) {
-  const KernelTable& table = active_table();
-  for (size_t i = 0; i < n; ++i) {
-    rotate_quantize(table, d, x + i * d, q + i * d, scale + i);
-    if (!std::isfinite(scale[i])) throw_not_finite(name, first + i);
-  }
-}
-
-KVCache filled_cache(ThreadPool& pool, size_t heads, size_t length, size_t d, const float* k, const float* v) {
-  KVCache cache(1, heads, d, length);
-  cache.reserve(length);
-  const size_t blocks = (length + kKeyBlock - 1) / kKeyBlock;
-  pool.parallel_for(heads * blocks, [&](size_t item, int) {
-    const size_t h = item / blocks, start = item % blocks * kKeyBlock, row = h * length + start;
-    const size_t count = std::min(kKeyBlock, length - start);
-    AlignedBuffer k8(count * d), v8(count * d);
-    float k_scale[kKeyBlock], v_scale[kKeyBlock];
-    quantize_heads("k", row, count, d, k + row * d, k8.as<int8_t>(), k_scale);
-    quantize_heads("v", row, count, d, v + row * d, v8.as<int8_t>(), v_scale);
-    cache.write(0, h, start, count, k8.as<int8_t>(), k_scale, v8.as<int8_t>(), v_scale);
-  });
-  cache.set_length(length);
-  return cache;
-}
-
-// q [head][token] quantised into [kv head][token][head of the group], as attention() wants it.
-struct GroupedQueries {
-  AlignedBuffer q, scale;
-
-  GroupedQueries(ThreadPool& pool, const AttentionShape& shape, const float* x)
-      : q(shape.n_heads * shape.q_len * shape.head_dim), scale(shape.n_heads * shape.q_len * sizeof(float)) {
-    const size_t group = shape.group(), q_len = shape.q_len, d = shape.head_dim;
-    pool.parallel_for(shape.n_heads, [&](size_t h, int) {
-      for (size_t t = 0; t < q_len; ++t) {
-        const size_t from = h * q_len + t, to = (h / group * q_len + t) * group + h % group;
-        quantize_heads("q", from, 1, d, x + from * d, q.as<int8_t>() + to * d, scale.as<float>() + to);
-      }
-    });
-  }
-};
 
 // Seconds that the threads spent in each stage, summed over threads.
 class StageClock {
@@ -99,8 +53,12 @@ py::array_t<float> run(const py::array& q, const py::array& k, const py::array& 
   py::gil_scoped_release release;
   ThreadPool& pool = pool_or_default(user_pool);
   const ThreadPool::CallerPin pin(pool);
-  const KVCache cache = filled_cache(pool, shape.n_kv_heads, shape.mask.kv_len, d, args.k, args.v);
-  const GroupedQueries queries(pool, shape, args.q);
+  KVCache cache(1, shape.n_kv_heads, d, shape.mask.kv_len);
+  cache.reserve(shape.mask.kv_len);
+  write_heads(pool, cache, 0, 0, HeadTensor::contiguous(args.k, shape.n_kv_heads, shape.mask.kv_len, d),
+              HeadTensor::contiguous(args.v, shape.n_kv_heads, shape.mask.kv_len, d));
+  cache.set_length(shape.mask.kv_len);
+  const GroupedQueries queries(pool, HeadTensor::contiguous(args.q, shape.n_heads, q_len, d), shape.n_kv_heads);
   AttentionWorkspace workspace;
   if (clock != nullptr) clock->attach(workspace);
   attention(pool, shape, queries.q.as<int8_t>(), queries.scale.as<float>(), cache, 0, {out_data, d, q_len * d},

@@ -278,6 +278,28 @@ class DecoderConfig:
     """Empty in a configuration that asks for the plain ones, filled in that of a Decoder."""
     rope_attention_factor: float
 
+class Sampler:
+    """Chooses tokens; ``intattention.sampling.SamplingParams`` says how."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float,
+        top_p: float,
+        top_k: int,
+        min_p: float,
+        repetition_penalty: float,
+        seed: int,
+    ) -> None: ...
+    def see(self, token: int) -> None:
+        """Counts ``token`` for the repetition penalty."""
+
+    def choose(self, logits: F32) -> int:
+        """The next token, which has then been seen. ValueError if a logit is not finite."""
+
+    def candidates(self, logits: F32) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Ids that may be chosen and their probabilities; temperature > 0."""
+
 class DecoderLayer:
     def __init__(
         self,
@@ -302,6 +324,12 @@ class DecoderLayer:
         [kv_heads * head_dim]: q is multiplied and k divided by qk_scale (powers of two, equal in a
         rotary pair), and k_center is subtracted from k after RoPE; exact attention would not
         notice either."""
+    @property
+    def qk_scale(self) -> list[float]:
+        """Empty: 1 everywhere."""
+    @property
+    def k_center(self) -> list[float]:
+        """Empty: 0 everywhere."""
 
 class Decoder:
     def __init__(

@@ -25,6 +25,7 @@ from intattention.iatt_header import (
     encode_prelude,
 )
 from intattention.model_file import open_model_file
+from intattention.models.description import DECODER_TEXT, describe
 from intattention.tokenizer import TextTokenizer
 
 
@@ -49,11 +50,12 @@ def pack_model(
         raise IsADirectoryError(f"{target} is a directory")
     checkpoint = open_model_file(source)
     model = models.find(checkpoint)
-    TextTokenizer(checkpoint)  # refuses before the work what could not be loaded after it
+    tokenizer = TextTokenizer(checkpoint)  # refuses early what could not be loaded later
     with _replaced(target) as (path, file):
         recorder = _Recorder(checkpoint, file)
-        model.build(recorder, ThreadPool(1), progress, linears=weight_format)
-        recorder.finish()
+        parts = model.read(recorder, progress, weight_format)
+        model.decoder(recorder, parts, ThreadPool(1))  # checks that they fit together
+        recorder.finish({DECODER_TEXT: describe(model, parts, tokenizer)})
         IattFile(path).verify()
     return checkpoint.losses
 
@@ -116,10 +118,13 @@ class _Recorder:
         self._write(name, "f32", values.shape, 0, data)
         return values
 
-    def finish(self) -> None:
-        """Writes the header and makes the file durable. ModelFileError: metadata with NaN."""
+    def finish(self, texts: Mapping[str, str]) -> None:
+        """Writes the header, with ``texts`` among the metadata, and makes the file durable.
+
+        ModelFileError: metadata with NaN.
+        """
         try:
-            header = encode_header(self.metadata, self._written)
+            header = encode_header({**self.metadata, **texts}, self._written)
         except ValueError as error:
             raise ModelFileError(f"{self.path}: the metadata: {error}") from error
         self._file.write(header)

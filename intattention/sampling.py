@@ -1,12 +1,16 @@
 """From logits to the next token."""
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from intattention import _core
 from intattention.dtypes import F32, F64
+
+MAX_SEED = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class SamplingParams:
         _check_integer("top_k", self.top_k)
         if self.seed is not None:
             _check_integer("seed", self.seed)
+            if self.seed > MAX_SEED:
+                raise ValueError(f"seed is {self.seed}, expected at most {MAX_SEED}")
 
 
 def _check_number(name: str, value: object, low: float, high: float, zero: bool = True) -> None:
@@ -51,52 +57,36 @@ def _check_integer(name: str, value: object) -> None:
 
 
 class Sampler:
-    """Chooses tokens for one text; remembers what it has seen for the repetition penalty."""
+    """Chooses tokens for one text; remembers what it has seen for the repetition penalty.
+
+    One seed gives the same tokens on every machine, and through the C API.
+    """
 
     def __init__(self, params: SamplingParams, seen: Iterable[int] = ()) -> None:
         self.params = params
-        self._random = np.random.default_rng(params.seed)
-        self._seen = set(seen)
+        self._core = _core_sampler(params)
+        for token in seen:
+            self._core.see(token)
 
     def choose(self, logits: F32) -> int:
-        """The next token id, given float32 logits ``[vocab]`` (not modified)."""
-        params = self.params
-        if params.repetition_penalty != 1.0:
-            logits = self._penalized(logits)
-        if params.temperature == 0:
-            token = int(np.argmax(logits))
-        else:
-            ids, p = candidates(logits, params)
-            sums = np.cumsum(p)
-            token = int(ids[np.searchsorted(sums, self._random.random() * sums[-1])])
-        self._seen.add(token)
-        return token
-
-    def _penalized(self, logits: F32) -> F32:
-        seen = np.fromiter(self._seen, np.intp, len(self._seen))
-        logits = logits.copy()
-        penalty = np.float32(self.params.repetition_penalty)
-        chosen = logits[seen]
-        logits[seen] = np.where(chosen > 0, chosen / penalty, chosen * penalty)
-        return logits
+        """The next token id, given finite float32 logits ``[vocab]`` (not modified)."""
+        return self._core.choose(logits)
 
 
-def candidates(logits: F32, params: SamplingParams) -> tuple[NDArray[np.intp], F64]:
+def candidates(logits: F32, params: SamplingParams) -> tuple[NDArray[np.int32], F64]:
     """Ids that may be chosen and their probabilities, not renormalised after the cuts.
 
     In order of id; most likely first if top_p cuts. Needs temperature > 0.
     """
-    p = np.exp((logits.astype(np.float64) - logits.max()) / params.temperature)  # the best has 1
-    ids = np.arange(p.size)
-    if 0 < params.top_k < p.size:
-        ids = np.sort(np.argpartition(-p, params.top_k - 1)[: params.top_k])
-    total = p[ids].sum()
-    if params.min_p > 0:
-        ids = ids[p[ids] >= params.min_p]
-    if params.top_p < 1:
-        # Sorting a whole vocabulary is slow. Tokens under this floor have less than 1 - top_p
-        # together, so that none of them is needed.
-        ids = ids[p[ids] >= total * (1 - params.top_p) / p.size]
-        ids = ids[np.argsort(-p[ids], kind="stable")]
-        ids = ids[: int(np.searchsorted(np.cumsum(p[ids]), params.top_p * total)) + 1]
-    return ids, p[ids] / total
+    return _core_sampler(params).candidates(logits)
+
+
+def _core_sampler(params: SamplingParams) -> _core.Sampler:
+    return _core.Sampler(
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=min(params.top_k, MAX_SEED),
+        min_p=params.min_p,
+        repetition_penalty=params.repetition_penalty,
+        seed=secrets.randbits(64) if params.seed is None else params.seed,
+    )

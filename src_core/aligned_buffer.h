@@ -9,6 +9,30 @@
 
 namespace intattention {
 
+// Where buffers come from; must stay usable as long as a buffer that it gave.
+struct BufferAllocator {
+  void* (*allocate)(void* user, size_t bytes, size_t alignment);  // null: no memory
+  void (*release)(void* user, void* memory, size_t bytes);
+  void* user;
+};
+
+// Buffers that this thread makes come from `allocator` during the object's life; null: operator new.
+class ScopedAllocator {
+ public:
+  explicit ScopedAllocator(const BufferAllocator* allocator) : former_(current()) { current() = allocator; }
+  ~ScopedAllocator() { current() = former_; }
+  ScopedAllocator(const ScopedAllocator&) = delete;
+  ScopedAllocator& operator=(const ScopedAllocator&) = delete;
+
+  static const BufferAllocator*& current() {
+    thread_local const BufferAllocator* allocator = nullptr;
+    return allocator;
+  }
+
+ private:
+  const BufferAllocator* former_;
+};
+
 class AlignedBuffer {
  public:
   static constexpr size_t kAlignment = 64;  // a cache line on every target
@@ -16,7 +40,19 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    data_.reset(static_cast<uint8_t*>(::operator new(bytes, std::align_val_t(kAlignment))));
+    Free free;
+    void* memory = nullptr;
+    if (const BufferAllocator* own = ScopedAllocator::current(); own != nullptr) {
+      free = Free(*own, bytes);
+      memory = own->allocate(own->user, bytes, kAlignment);
+      if (memory == nullptr || reinterpret_cast<uintptr_t>(memory) % kAlignment != 0) {
+        if (memory != nullptr) own->release(own->user, memory, bytes);
+        throw std::bad_alloc();
+      }
+    } else {
+      memory = ::operator new(bytes, std::align_val_t(kAlignment));
+    }
+    data_ = std::unique_ptr<uint8_t, Free>(static_cast<uint8_t*>(memory), free);
     std::memset(data_.get(), 0, bytes);
   }
 
@@ -34,7 +70,17 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    void operator()(uint8_t* p) const { ::operator delete(p, std::align_val_t(kAlignment)); }
+    BufferAllocator origin;
+    size_t bytes;
+
+    Free() : Free(BufferAllocator{nullptr, nullptr, nullptr}, 0) {}
+    Free(const BufferAllocator& from, size_t size) : origin(from), bytes(size) {}
+    void operator()(uint8_t* p) const {
+      if (origin.release != nullptr)
+        origin.release(origin.user, p, bytes);
+      else
+        ::operator delete(p, std::align_val_t(kAlignment));
+    }
   };
   size_t bytes_ = 0;
   std::unique_ptr<uint8_t, Free> data_;

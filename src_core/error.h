@@ -19,6 +19,18 @@ struct NumericError : std::runtime_error {  // intattention.NumericError: NaN or
 struct UnsupportedIsa : std::runtime_error {  // RuntimeError
   using std::runtime_error::runtime_error;
 };
+struct Cancelled : std::runtime_error {  // a hook of the caller asked to stop
+  using std::runtime_error::runtime_error;
+};
+struct FileError : std::runtime_error {  // a file cannot be opened or mapped
+  using std::runtime_error::runtime_error;
+};
+struct ModelFileError : std::runtime_error {  // a model file is damaged or hostile
+  using std::runtime_error::runtime_error;
+};
+struct UnsupportedModel : std::runtime_error {  // a model file of another version, layout or kind
+  using std::runtime_error::runtime_error;
+};
 
 // message("q_len ", 3, " exceeds ", 2)
 template <typename... Args>

@@ -11,6 +11,7 @@ from intattention import LLM, _core, models
 from intattention.errors import ModelFileError
 from intattention.iatt_file import IattFile
 from intattention.model_file import open_model_file
+from intattention.models.description import DECODER_TEXT
 from intattention.pack import pack_model
 
 WriteTiny = Callable[..., Path]
@@ -51,7 +52,7 @@ def test_packing_again_changes_nothing(packed_path: Path, tmp_path: Path) -> Non
 
 def test_metadata_survives(tiny_path: Path, packed_path: Path) -> None:
     source, packed = open_model_file(tiny_path), IattFile(packed_path)
-    assert list(packed.metadata) == list(source.metadata)
+    assert list(packed.metadata) == [*source.metadata, DECODER_TEXT]
     for key, value in source.metadata.items():
         np.testing.assert_array_equal(packed.metadata[key], value)
         assert type(packed.metadata[key]) is type(value)

@@ -96,6 +96,14 @@ def test_seed_repeats_and_differs() -> None:
     assert draw(None) != draw(None)
 
 
+def test_the_generator_is_fixed() -> None:
+    """std::mt19937_64(5489) draws 14514284786278117030 and 4620546740167642908 first."""
+    logits = np.zeros(1 << 12, np.float32)
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=5489))
+    expected = [draw >> 52 for draw in (14514284786278117030, 4620546740167642908)]
+    assert [sampler.choose(logits) for _ in expected] == expected
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -104,7 +112,7 @@ def test_seed_repeats_and_differs() -> None:
         *(("min_p", value) for value in (float("nan"), -0.1, 1.1)),
         *(("repetition_penalty", value) for value in (float("nan"), 0.0, -1.0)),
         *(("top_k", value) for value in (-1, 1.5, float("nan"))),
-        *(("seed", value) for value in (-1, 0.5)),
+        *(("seed", value) for value in (-1, 0.5, 2**64)),
     ],
 )
 def test_bad_parameters_are_named(name: str, value: object) -> None:

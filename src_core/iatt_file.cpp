@@ -1,0 +1,240 @@
+#include "iatt_file.h"
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "crc32.h"
+#include "error.h"
+#include "json_reader.h"
+#include "mapped_file.h"
+
+namespace intattention {
+namespace {
+
+constexpr char kMagic[] = "IATT\r\n\x1a\n";
+constexpr size_t kPreludeBytes = 64;
+constexpr uint32_t kNewestVersion = 2;  // 1 had no sections
+constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 28;
+
+template <typename T>
+T load(const uint8_t* p) {  // little-endian, like every CPU this is built for
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+size_t aligned(size_t offset) {
+  return (offset + AlignedBuffer::kAlignment - 1) / AlignedBuffer::kAlignment * AlignedBuffer::kAlignment;
+}
+
+size_t tensor_bytes(const IattFile::Tensor& tensor) {
+  if (tensor.format != "f32") {
+    if (tensor.shape.size() != 2) throw InvalidArgument(message(tensor.shape.size(), " dimensions, expected 2"));
+    return packed_weights_bytes(weight_format_from_name(tensor.format.c_str()), tensor.shape[0], tensor.shape[1]);
+  }
+  if (tensor.shape.size() != 1 || tensor.shape[0] == 0 || tensor.shape[0] > size_t{1} << 31)
+    throw InvalidArgument("no vector");
+  return tensor.shape[0] * sizeof(float);
+}
+
+// Offset, size and checksum of a tensor or section, which must all be there.
+struct Place {
+  std::optional<std::string> name;
+  std::optional<uint64_t> offset, bytes, crc32;
+
+  bool read(JsonReader& json, const std::string& key) {
+    if (key == "name")
+      name = json.string();
+    else if (key == "offset")
+      offset = json.integer();
+    else if (key == "nbytes")
+      bytes = json.integer();
+    else if (key == "crc32")
+      crc32 = json.integer();
+    else
+      return false;
+    return true;
+  }
+  void check(const char* what) const {
+    if (!name || !offset || !bytes || !crc32)
+      throw ModelFileError(message("a ", what, " lacks its name, offset, nbytes or crc32"));
+  }
+};
+
+}  // namespace
+
+struct IattFile::Frame {
+  uint32_t version;
+  size_t offset;  // of the header
+  std::string_view header;
+};
+
+struct IattFile::Section {
+  std::string name;
+  size_t offset, bytes;
+  uint32_t crc32;
+};
+
+IattFile::IattFile(const std::string& path) : path_(path), content_(map_file(path)) {
+  const Frame frame = read_frame();
+  try {
+    read_header(frame);
+  } catch (const ModelFileError& error) {
+    fail(message("the header: ", error.what()));
+  }
+}
+
+void IattFile::fail(const std::string& problem) const { throw ModelFileError(message(path_, ": ", problem)); }
+
+IattFile::Frame IattFile::read_frame() const {
+  const uint8_t* data = content_.data();
+  const size_t size = content_.size();
+  if (size < kPreludeBytes) fail(message("the file has ", size, " bytes, at least ", kPreludeBytes, " are needed"));
+  if (std::memcmp(data, kMagic, 8) != 0) fail("not an .iatt file");
+  const uint32_t version = load<uint32_t>(data + 8);
+  if (version == 0 || version > kNewestVersion)
+    throw UnsupportedModel(message(path_, ": .iatt version ", version, ", this version reads 1 to ", kNewestVersion));
+  bool zeros = true;
+  for (size_t i = 32; i < 60; ++i) zeros = zeros && data[i] == 0;
+  if (!zeros || crc32(data, 60) != load<uint32_t>(data + 60)) fail("the first 64 bytes are damaged (checksum)");
+  const uint64_t offset = load<uint64_t>(data + 16), bytes = load<uint64_t>(data + 24);
+  if (bytes > kMaxHeaderBytes) fail(message("the header has ", bytes, " bytes, at most ", kMaxHeaderBytes));
+  if (offset < kPreludeBytes || offset > size || bytes != size - offset)
+    fail(message("the header lies at ", offset, " and has ", bytes, " bytes, the file ", size, " (truncated?)"));
+  if (crc32(data + offset, bytes) != load<uint32_t>(data + 12)) fail("the header is damaged (checksum)");
+  return {version, offset, {reinterpret_cast<const char*>(data) + offset, bytes}};
+}
+
+void IattFile::read_header(const Frame& frame) {
+  JsonReader json(frame.header);
+  std::optional<std::string> layout;
+  std::vector<Section> sections;
+  size_t position = kPreludeBytes;  // tensors, then sections, must fill the file without a gap
+  const auto advance = [&](const Place& place) {
+    if (*place.offset != position) json.fail(message(*place.name, ": offset ", *place.offset, ", expected ", position));
+    if (*place.bytes > frame.offset - position) json.fail(message(*place.name, " reaches into the header"));
+    position = aligned(position + *place.bytes);
+  };
+  const auto read_tensor = [&] {
+    Place place;
+    Tensor tensor{};
+    json.object([&](const std::string& key) {
+      if (place.read(json, key)) return;
+      if (key == "format")
+        tensor.format = json.string();
+      else if (key == "shape")
+        json.array([&] { tensor.shape.push_back(json.integer()); });
+      else
+        json.skip();
+    });
+    place.check("tensor");
+    size_t expected = 0;
+    try {
+      expected = tensor_bytes(tensor);
+    } catch (const InvalidArgument& error) {
+      json.fail(message("tensor ", *place.name, ": ", error.what()));
+    }
+    if (*place.bytes != expected)
+      json.fail(message("tensor ", *place.name, ": ", *place.bytes, " bytes, expected ", expected));
+    advance(place);
+    tensor.offset = *place.offset;
+    tensor.bytes = expected;
+    tensor.crc32 = static_cast<uint32_t>(*place.crc32);
+    if (!tensors_.emplace(*place.name, tensor).second) json.fail(message("tensor ", *place.name, " occurs twice"));
+  };
+  const auto read_section = [&] {
+    Place place;
+    json.object([&](const std::string& key) {
+      if (!place.read(json, key)) json.skip();
+    });
+    place.check("section");
+    advance(place);
+    sections.push_back({*place.name, *place.offset, *place.bytes, static_cast<uint32_t>(*place.crc32)});
+  };
+  bool tensors = false;
+  json.object([&](const std::string& key) {
+    if (key == "layout") {
+      layout = json.string();
+    } else if (key == "metadata") {
+      json.object([&](const std::string& name) {
+        if (json.peek() == '"')
+          texts_[name] = json.string();
+        else
+          json.skip();
+      });
+    } else if (key == "tensors") {
+      tensors = true;
+      json.array(read_tensor);
+    } else if (key == "sections") {
+      if (!tensors) json.fail("sections before the tensors");
+      json.array(read_section);
+    } else {
+      json.skip();
+    }
+  });
+  json.end();
+  if (!layout || !tensors) json.fail("the layout or the tensors are missing");
+  if (*layout != kWeightLayout)
+    throw UnsupportedModel(message(path_, ": the weights are packed as '", layout->substr(0, 40),
+                                   "', this version reads '", kWeightLayout, "'; pack the original model again"));
+  if (position != frame.offset)
+    json.fail(message("the tensors end at byte ", position, ", the header begins at ", frame.offset));
+  for (const Section& section : sections) {
+    const uint8_t* data = content_.data() + section.offset;
+    if (crc32(data, section.bytes) != section.crc32)
+      json.fail(message("section ", section.name, " is damaged (checksum)"));
+    texts_[section.name] = std::string(reinterpret_cast<const char*>(data), section.bytes);
+  }
+}
+
+const std::string* IattFile::text(const std::string& name) const {
+  const auto found = texts_.find(name);
+  return found == texts_.end() ? nullptr : &found->second;
+}
+
+const IattFile::Tensor& IattFile::tensor(const std::string& name, size_t dimensions) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) fail(message("tensor ", name, " is missing"));
+  if (found->second.shape.size() != dimensions)
+    fail(message("tensor ", name, " has ", found->second.shape.size(), " dimensions, expected ", dimensions));
+  return found->second;
+}
+
+SharedBytes IattFile::bytes(const Tensor& tensor) const {
+  return {content_.data() + tensor.offset, tensor.bytes, std::make_shared<SharedBytes>(content_)};
+}
+
+std::shared_ptr<const PackedWeights> IattFile::matrix(const std::string& name) const {
+  const Tensor& t = tensor(name, 2);
+  return std::make_shared<PackedWeights>(
+      borrow_packed_weights(weight_format_from_name(t.format.c_str()), t.shape[0], t.shape[1], bytes(t)));
+}
+
+std::vector<float> IattFile::vector(const std::string& name) const {
+  const Tensor& t = tensor(name, 1);
+  std::vector<float> values(t.shape[0]);
+  std::memcpy(values.data(), content_.data() + t.offset, t.bytes);
+  for (const float value : values)
+    if (!std::isfinite(value)) fail(message("tensor ", name, " holds NaN or Inf"));
+  return values;
+}
+
+void IattFile::verify(const Progress& progress) const {
+  constexpr size_t kPiece = size_t{1} << 22;
+  uint64_t total = 0, done = 0;
+  for (const auto& entry : tensors_) total += entry.second.bytes;
+  for (const auto& [name, tensor] : tensors_) {
+    uint32_t crc = 0;
+    for (size_t start = 0; start < tensor.bytes; start += kPiece) {
+      const size_t count = std::min(kPiece, tensor.bytes - start);
+      crc = crc32(content_.data() + tensor.offset + start, count, crc);
+      done += count;
+      if (progress) progress(done, total);
+    }
+    if (crc != tensor.crc32) fail(message("tensor ", name, " is damaged (checksum)"));
+  }
+}
+
+}  // namespace intattention
