@@ -11,6 +11,8 @@
  * at once (their calls take turns at the context's threads). A cache or a sampler serves one call at a time: a second
  * one at the same moment gives IA_BUSY and changes nothing. Destroying what another thread uses is undefined.
  *
+ * Enumerations are int32_t, so that their size is the same everywhere and any value may be passed (and refused).
+ *
  * Sizes are in elements, strides in bytes. Integers are size_t or int32_t ids. All structs begin zeroed: a zero means
  * the default; set struct_size = sizeof of the struct, which lets later versions add fields.
  *
@@ -34,7 +36,8 @@ extern "C" {
 
 #define IA_VERSION 100 /* 0.1.0 */
 
-typedef enum ia_status {
+typedef int32_t ia_status;
+enum {
   IA_OK = 0,
   IA_INVALID_ARGUMENT = 1, /* a null or wrong handle, a size, a value: see the message */
   IA_OUT_OF_MEMORY = 2,
@@ -47,7 +50,7 @@ typedef enum ia_status {
   IA_CANCELLED = 9,         /* a cancel callback returned nonzero */
   IA_BUSY = 10,             /* the cache or sampler is in use by another thread */
   IA_INTERNAL = 11
-} ia_status;
+};
 
 /* ---- version, errors, instruction sets; all callable at any time ---------------------------------------------- */
 
@@ -98,7 +101,8 @@ typedef struct ia_callbacks {
 
 /* ---- attention on your own tensors ---------------------------------------------------------------------------- */
 
-typedef enum ia_dtype { IA_F32 = 0, IA_F16 = 1, IA_BF16 = 2, IA_S8 = 3 } ia_dtype;
+typedef int32_t ia_dtype;
+enum { IA_F32 = 0, IA_F16 = 1, IA_BF16 = 2, IA_S8 = 3 };
 
 /* [heads][length][head_dim]. `strides` in bytes, each may be any value, 0 and negative included; all three 0:
  * contiguous. IA_S8: x = element * scale[head][token], `scale_strides` in bytes; {0, 0}: one scale for the tensor. */
@@ -157,11 +161,12 @@ IA_API ia_status ia_cache_fork(const ia_cache* cache, ia_cache** fork);
 
 /* ---- quantised linears ---------------------------------------------------------------------------------------- */
 
-typedef enum ia_weight_format {
+typedef int32_t ia_weight_format;
+enum {
   IA_W4G32 = 0,  /* w = scale * (q - 8), q 0..15 */
   IA_W4G32A = 1, /* w = scale * q + min */
   IA_W8G32 = 2   /* w = scale * q, q int8 */
-} ia_weight_format;
+};
 
 typedef struct ia_linear ia_linear;
 
@@ -216,7 +221,8 @@ IA_API ia_status ia_model_text(const ia_model* model, const char* name, const ch
 /* An empty cache of the model's shape for its context. */
 IA_API ia_status ia_model_new_cache(const ia_model* model, ia_cache** cache);
 
-typedef enum ia_logits { IA_LOGITS_NONE = 0, IA_LOGITS_LAST = 1, IA_LOGITS_ALL = 2 } ia_logits;
+typedef int32_t ia_logits;
+enum { IA_LOGITS_NONE = 0, IA_LOGITS_LAST = 1, IA_LOGITS_ALL = 2 };
 
 /* Runs `count` token ids at the end of the cache and appends them. logits: f32 [rows][vocab_size], rows 0, 1 or count
  * (NULL for none); logits_size: floats there is room for. How a text is cut into calls does not change the bits.

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from intattention import LLM
+from intattention._core import KVCache
 from intattention.sampling import Sampler, SamplingParams
 
 PROMPT = "The lighthouse at the end of the harbour was built in"
@@ -37,7 +39,7 @@ def python_tokens(llm: LLM, ids: list[int], params: SamplingParams, most: int) -
     return out
 
 
-def forward(llm: LLM, cache: object, ids: list[int]) -> "np.ndarray":
+def forward(llm: LLM, cache: KVCache, ids: list[int]) -> NDArray[np.float32]:
     return llm.decoder.forward(np.array(ids, np.int32), cache, "last").reshape(-1)
 
 

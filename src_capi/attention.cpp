@@ -14,8 +14,7 @@ constexpr size_t kMaxExtent = size_t{1} << 31;  // of a tensor's side: products 
 HeadTensor tensor_of(const ia_tensor* given, const char* name) {
   const ia_tensor& t = required(given, name);
   if (t.data == nullptr) throw InvalidArgument(message(name, ": data is null"));
-  if (t.dtype < IA_F32 || t.dtype > IA_S8)
-    throw InvalidArgument(message(name, ": dtype is ", static_cast<int>(t.dtype)));
+  if (t.dtype < IA_F32 || t.dtype > IA_S8) throw InvalidArgument(message(name, ": dtype is ", t.dtype));
   if (t.dtype == IA_S8 && t.scale == nullptr) throw InvalidArgument(message(name, ": int8 without a scale"));
   if (t.heads == 0 || t.length == 0 || t.head_dim == 0 || t.heads > kMaxExtent || t.length > kMaxExtent ||
       t.head_dim > kMaxHeadDim || t.head_dim % 16 != 0)

@@ -14,8 +14,7 @@ constexpr size_t kMaxRows = size_t{1} << 31;
 constexpr size_t kMaxElements = std::numeric_limits<size_t>::max() / 16;
 
 WeightFormat format_of(ia_weight_format format) {
-  if (format < IA_W4G32 || format > IA_W8G32)
-    throw InvalidArgument(message("weight format ", static_cast<int>(format), " is unknown"));
+  if (format < IA_W4G32 || format > IA_W8G32) throw InvalidArgument(message("weight format ", format, " is unknown"));
   return static_cast<WeightFormat>(format);
 }
 

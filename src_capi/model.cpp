@@ -33,8 +33,7 @@ class Rollback {
 };
 
 LogitRows rows_of(ia_logits which) {
-  if (which < IA_LOGITS_NONE || which > IA_LOGITS_ALL)
-    throw InvalidArgument(message("which is ", static_cast<int>(which)));
+  if (which < IA_LOGITS_NONE || which > IA_LOGITS_ALL) throw InvalidArgument(message("which is ", which));
   return static_cast<LogitRows>(which);
 }
 
@@ -120,9 +119,9 @@ ia_status ia_model_text(const ia_model* model, const char* name, const char** te
 ia_status ia_model_new_cache(const ia_model* model, ia_cache** cache) {
   return guarded([&] {
     const ia_model& m = checked(model, "model");
+    required(cache, "cache");
     const DecoderConfig& d = m.model.decoder->config();
-    required(cache, "cache") =
-        new ia_cache(m.shared, KVCache(d.num_hidden_layers, d.num_key_value_heads, d.head_dim, m.model.context));
+    *cache = new ia_cache(m.shared, KVCache(d.num_hidden_layers, d.num_key_value_heads, d.head_dim, m.model.context));
   });
 }
 

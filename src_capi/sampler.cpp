@@ -29,6 +29,7 @@ ia_status ia_sampler_choose(ia_sampler* sampler, const float* logits, size_t cou
     ia_sampler& s = checked(sampler, "sampler");
     const InUse use(&s.in_use);
     if (count > 0) required(logits, "logits");
-    required(token, "token") = s.sampler.choose(logits, count);
+    required(token, "token");
+    *token = s.sampler.choose(logits, count);
   });
 }
