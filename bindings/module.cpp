@@ -20,6 +20,7 @@ PYBIND11_MODULE(_core, m) {
   bindings::register_linear(m);
   bindings::register_model(m);
   bindings::register_sampling(m);
+  bindings::register_iatt(m);
   bindings::register_attention(m);
   bindings::register_attention_study(m);
   bindings::register_attention_float(m);

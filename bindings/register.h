@@ -15,5 +15,6 @@ void register_attention_float(pybind11::module_& m);
 void register_linear(pybind11::module_& m);
 void register_model(pybind11::module_& m);
 void register_sampling(pybind11::module_& m);
+void register_iatt(pybind11::module_& m);
 
 }  // namespace intattention::bindings

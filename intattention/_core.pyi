@@ -361,3 +361,11 @@ class Decoder:
         q [heads, T, head_dim], k [kv_heads, T, head_dim] after RoPE, scale and centre, v like k,
         before they are quantised. The cache ends as it was.
         """
+
+def decoder_from_iatt(
+    path: str, context: int, pool: ThreadPool
+) -> tuple[Decoder, int, int, list[int]]:
+    """(decoder, context, tokens, ids that end a turn) as the C API reads a packed file; for tests.
+
+    context 0: the model's own. RuntimeError if the file is damaged or not described.
+    """

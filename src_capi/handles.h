@@ -39,7 +39,9 @@ class InUse {
  private:
   std::atomic<bool>* flag_;
 };
-struct Busy {};
+struct Busy : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 ia_status failed(ia_status status, const char* text) noexcept;
 ia_status current_exception_status() noexcept;

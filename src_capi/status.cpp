@@ -13,7 +13,7 @@ thread_local char last_error[kMaxText] = "";  // no std::string: recording an er
 }  // namespace
 
 InUse::InUse(std::atomic<bool>* flag) : flag_(flag) {
-  if (flag->exchange(true, std::memory_order_acquire)) throw Busy();
+  if (flag->exchange(true, std::memory_order_acquire)) throw Busy("the cache or sampler is in use by another call");
 }
 
 ia_status failed(ia_status status, const char* text) noexcept {
@@ -40,8 +40,8 @@ ia_status current_exception_status() noexcept {
     return failed(IA_IO, error.what());
   } catch (const Cancelled& error) {
     return failed(IA_CANCELLED, error.what());
-  } catch (const Busy&) {
-    return failed(IA_BUSY, "the cache or sampler is in use by another call");
+  } catch (const Busy& error) {
+    return failed(IA_BUSY, error.what());
   } catch (const std::bad_alloc&) {
     return failed(IA_OUT_OF_MEMORY, "out of memory");
   } catch (const std::length_error&) {  // a std::vector asked for more than the address space
@@ -86,8 +86,9 @@ const char* ia_status_name(ia_status status) {
       return "IA_BUSY";
     case IA_INTERNAL:
       return "IA_INTERNAL";
+    default:
+      return "unknown status";
   }
-  return "unknown status";
 }
 
 const char* ia_last_error(void) { return last_error; }

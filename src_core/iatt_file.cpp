@@ -1,8 +1,8 @@
 #include "iatt_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "crc32.h"
@@ -39,48 +39,106 @@ size_t tensor_bytes(const IattFile::Tensor& tensor) {
   return tensor.shape[0] * sizeof(float);
 }
 
-// Offset, size and checksum of a tensor or section, which must all be there.
-struct Place {
-  std::optional<std::string> name;
-  std::optional<uint64_t> offset, bytes, crc32;
-
-  bool read(JsonReader& json, const std::string& key) {
-    if (key == "name")
-      name = json.string();
-    else if (key == "offset")
-      offset = json.integer();
-    else if (key == "nbytes")
-      bytes = json.integer();
-    else if (key == "crc32")
-      crc32 = json.integer();
-    else
-      return false;
-    return true;
-  }
-  void check(const char* what) const {
-    if (!name || !offset || !bytes || !crc32)
-      throw ModelFileError(message("a ", what, " lacks its name, offset, nbytes or crc32"));
-  }
-};
-
-}  // namespace
-
-struct IattFile::Frame {
-  uint32_t version;
-  size_t offset;  // of the header
-  std::string_view header;
-};
-
-struct IattFile::Section {
+// A text, or where a tensor lies.
+struct Section {
   std::string name;
   size_t offset, bytes;
   uint32_t crc32;
 };
 
+// The JSON header of a file whose tensors and sections fill the bytes before `end`.
+class HeaderReader {
+ public:
+  HeaderReader(std::string_view text, size_t end) : json_(text), end_(end) {}
+
+  std::string layout;
+  std::map<std::string, IattFile::Tensor> tensors;
+  std::vector<Section> sections;
+  std::map<std::string, std::string> texts;  // of the metadata
+
+  void read() {
+    bool any_tensors = false;
+    json_.object([&](const std::string& key) {
+      if (key == "layout") {
+        layout = json_.string();
+      } else if (key == "metadata") {
+        metadata();
+      } else if (key == "tensors") {
+        any_tensors = true;
+        json_.array([&] { tensor(); });
+      } else if (key == "sections") {
+        if (!any_tensors) json_.fail("sections before the tensors");
+        json_.array([&] { section(); });
+      } else {
+        json_.skip();
+      }
+    });
+    json_.end();
+    if (layout.empty() || !any_tensors) json_.fail("the layout or the tensors are missing");
+    if (position_ != end_) json_.fail(message("the tensors end at byte ", position_, ", the header begins at ", end_));
+  }
+
+ private:
+  void metadata() {
+    json_.object([&](const std::string& name) {
+      if (json_.peek() == '"')
+        texts[name] = json_.string();
+      else
+        json_.skip();
+    });
+  }
+
+  void tensor() {
+    Section place{};
+    IattFile::Tensor tensor{};
+    JsonReader::Fields fields = place_fields(&place);
+    fields["format"] = [&] { tensor.format = json_.string(); };
+    fields["shape"] = [&] { json_.array([&] { tensor.shape.push_back(json_.integer()); }); };
+    json_.fields(std::move(fields));
+    try {
+      tensor.bytes = tensor_bytes(tensor);
+    } catch (const InvalidArgument& error) {
+      json_.fail(message("tensor ", place.name, ": ", error.what()));
+    }
+    if (place.bytes != tensor.bytes)
+      json_.fail(message("tensor ", place.name, ": ", place.bytes, " bytes, expected ", tensor.bytes));
+    advance(place);
+    tensor.offset = place.offset;
+    tensor.crc32 = place.crc32;
+    if (!tensors.emplace(place.name, tensor).second) json_.fail(message("tensor ", place.name, " occurs twice"));
+  }
+
+  void section() {
+    Section section{};
+    json_.fields(place_fields(&section));
+    advance(section);
+    sections.push_back(section);
+  }
+
+  JsonReader::Fields place_fields(Section* place) {
+    return {{"name", [this, place] { place->name = json_.string(); }},
+            {"offset", [this, place] { place->offset = json_.integer(); }},
+            {"nbytes", [this, place] { place->bytes = json_.integer(); }},
+            {"crc32", [this, place] { place->crc32 = static_cast<uint32_t>(json_.integer()); }}};
+  }
+
+  // One after the other without a gap, and before the header.
+  void advance(const Section& place) {
+    if (place.offset != position_) json_.fail(message(place.name, ": offset ", place.offset, ", expected ", position_));
+    if (position_ > end_ || place.bytes > end_ - position_) json_.fail(message(place.name, " reaches into the header"));
+    position_ = aligned(position_ + place.bytes);
+  }
+
+  JsonReader json_;
+  size_t end_, position_ = kPreludeBytes;
+};
+
+}  // namespace
+
 IattFile::IattFile(const std::string& path) : path_(path), content_(map_file(path)) {
-  const Frame frame = read_frame();
+  const std::string_view text = header();
   try {
-    read_header(frame);
+    read(text);
   } catch (const ModelFileError& error) {
     fail(message("the header: ", error.what()));
   }
@@ -88,7 +146,7 @@ IattFile::IattFile(const std::string& path) : path_(path), content_(map_file(pat
 
 void IattFile::fail(const std::string& problem) const { throw ModelFileError(message(path_, ": ", problem)); }
 
-IattFile::Frame IattFile::read_frame() const {
+std::string_view IattFile::header() const {
   const uint8_t* data = content_.data();
   const size_t size = content_.size();
   if (size < kPreludeBytes) fail(message("the file has ", size, " bytes, at least ", kPreludeBytes, " are needed"));
@@ -104,87 +162,21 @@ IattFile::Frame IattFile::read_frame() const {
   if (offset < kPreludeBytes || offset > size || bytes != size - offset)
     fail(message("the header lies at ", offset, " and has ", bytes, " bytes, the file ", size, " (truncated?)"));
   if (crc32(data + offset, bytes) != load<uint32_t>(data + 12)) fail("the header is damaged (checksum)");
-  return {version, offset, {reinterpret_cast<const char*>(data) + offset, bytes}};
+  return {reinterpret_cast<const char*>(data) + offset, bytes};
 }
 
-void IattFile::read_header(const Frame& frame) {
-  JsonReader json(frame.header);
-  std::optional<std::string> layout;
-  std::vector<Section> sections;
-  size_t position = kPreludeBytes;  // tensors, then sections, must fill the file without a gap
-  const auto advance = [&](const Place& place) {
-    if (*place.offset != position) json.fail(message(*place.name, ": offset ", *place.offset, ", expected ", position));
-    if (*place.bytes > frame.offset - position) json.fail(message(*place.name, " reaches into the header"));
-    position = aligned(position + *place.bytes);
-  };
-  const auto read_tensor = [&] {
-    Place place;
-    Tensor tensor{};
-    json.object([&](const std::string& key) {
-      if (place.read(json, key)) return;
-      if (key == "format")
-        tensor.format = json.string();
-      else if (key == "shape")
-        json.array([&] { tensor.shape.push_back(json.integer()); });
-      else
-        json.skip();
-    });
-    place.check("tensor");
-    size_t expected = 0;
-    try {
-      expected = tensor_bytes(tensor);
-    } catch (const InvalidArgument& error) {
-      json.fail(message("tensor ", *place.name, ": ", error.what()));
-    }
-    if (*place.bytes != expected)
-      json.fail(message("tensor ", *place.name, ": ", *place.bytes, " bytes, expected ", expected));
-    advance(place);
-    tensor.offset = *place.offset;
-    tensor.bytes = expected;
-    tensor.crc32 = static_cast<uint32_t>(*place.crc32);
-    if (!tensors_.emplace(*place.name, tensor).second) json.fail(message("tensor ", *place.name, " occurs twice"));
-  };
-  const auto read_section = [&] {
-    Place place;
-    json.object([&](const std::string& key) {
-      if (!place.read(json, key)) json.skip();
-    });
-    place.check("section");
-    advance(place);
-    sections.push_back({*place.name, *place.offset, *place.bytes, static_cast<uint32_t>(*place.crc32)});
-  };
-  bool tensors = false;
-  json.object([&](const std::string& key) {
-    if (key == "layout") {
-      layout = json.string();
-    } else if (key == "metadata") {
-      json.object([&](const std::string& name) {
-        if (json.peek() == '"')
-          texts_[name] = json.string();
-        else
-          json.skip();
-      });
-    } else if (key == "tensors") {
-      tensors = true;
-      json.array(read_tensor);
-    } else if (key == "sections") {
-      if (!tensors) json.fail("sections before the tensors");
-      json.array(read_section);
-    } else {
-      json.skip();
-    }
-  });
-  json.end();
-  if (!layout || !tensors) json.fail("the layout or the tensors are missing");
-  if (*layout != kWeightLayout)
-    throw UnsupportedModel(message(path_, ": the weights are packed as '", layout->substr(0, 40),
+void IattFile::read(std::string_view header) {
+  HeaderReader reader(header, content_.size() - header.size());
+  reader.read();
+  if (reader.layout != kWeightLayout)
+    throw UnsupportedModel(message(path_, ": the weights are packed as '", reader.layout.substr(0, 40),
                                    "', this version reads '", kWeightLayout, "'; pack the original model again"));
-  if (position != frame.offset)
-    json.fail(message("the tensors end at byte ", position, ", the header begins at ", frame.offset));
-  for (const Section& section : sections) {
+  tensors_ = std::move(reader.tensors);
+  texts_ = std::move(reader.texts);
+  for (const Section& section : reader.sections) {
     const uint8_t* data = content_.data() + section.offset;
     if (crc32(data, section.bytes) != section.crc32)
-      json.fail(message("section ", section.name, " is damaged (checksum)"));
+      throw ModelFileError(message("section ", section.name, " is damaged (checksum)"));
     texts_[section.name] = std::string(reinterpret_cast<const char*>(data), section.bytes);
   }
 }

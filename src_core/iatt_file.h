@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "packing.h"
 #include "shared_bytes.h"
@@ -45,11 +46,8 @@ class IattFile {
   [[noreturn]] void fail(const std::string& problem) const;
 
  private:
-  struct Frame;
-  struct Section;
-
-  Frame read_frame() const;
-  void read_header(const Frame& frame);
+  std::string_view header() const;  // its checksum compared
+  void read(std::string_view header);
   const Tensor& tensor(const std::string& name, size_t dimensions) const;
   SharedBytes bytes(const Tensor& tensor) const;
 

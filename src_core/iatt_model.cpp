@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "error.h"
@@ -37,19 +36,6 @@ struct Description {
   std::vector<LayerText> layers;
 };
 
-// Readers by key. Every key must occur, keys that are not listed are skipped.
-using Fields = std::map<std::string, std::function<void()>>;
-
-void read_fields(JsonReader& json, Fields fields) {
-  json.object([&](const std::string& key) {
-    const auto field = fields.find(key);
-    if (field == fields.end()) return json.skip();
-    field->second();
-    fields.erase(field);
-  });
-  if (!fields.empty()) json.fail(message("the field ", fields.begin()->first, " is missing"));
-}
-
 class Parser {
  public:
   explicit Parser(const std::string& text) : json_(text) {}
@@ -57,25 +43,25 @@ class Parser {
   Description parse() {
     Description d;
     DecoderConfig& c = d.config;
-    read_fields(json_, {{"vocab_size", size(&c.vocab_size)},
-                        {"hidden_size", size(&c.hidden_size)},
-                        {"intermediate_size", size(&c.intermediate_size)},
-                        {"num_hidden_layers", size(&c.num_hidden_layers)},
-                        {"num_attention_heads", size(&c.num_attention_heads)},
-                        {"num_key_value_heads", size(&c.num_key_value_heads)},
-                        {"head_dim", size(&c.head_dim)},
-                        {"max_position_embeddings", size(&c.max_position_embeddings)},
-                        {"rms_norm_eps", real(&d.rms_norm_eps)},
-                        {"rope_theta", real(&c.rope_theta)},
-                        {"rope_attention_factor", real(&c.rope.attention_factor)},
-                        {"context", size(&d.context)},
-                        {"rotations", [&] { json_.array([&] { d.rotations.push_back(rotation()); }); }},
-                        {"token_count", size(&d.token_count)},
-                        {"end_ids", [&] { json_.array([&] { d.end_ids.push_back(id()); }); }},
-                        {"embed_tokens", text(&d.embed_tokens)},
-                        {"norm", text(&d.norm)},
-                        {"lm_head", text(&d.lm_head)},
-                        {"layers", [&] { json_.array([&] { d.layers.push_back(layer()); }); }}});
+    json_.fields({{"vocab_size", size(&c.vocab_size)},
+                  {"hidden_size", size(&c.hidden_size)},
+                  {"intermediate_size", size(&c.intermediate_size)},
+                  {"num_hidden_layers", size(&c.num_hidden_layers)},
+                  {"num_attention_heads", size(&c.num_attention_heads)},
+                  {"num_key_value_heads", size(&c.num_key_value_heads)},
+                  {"head_dim", size(&c.head_dim)},
+                  {"max_position_embeddings", size(&c.max_position_embeddings)},
+                  {"rms_norm_eps", real(&d.rms_norm_eps)},
+                  {"rope_theta", real(&c.rope_theta)},
+                  {"rope_attention_factor", real(&c.rope.attention_factor)},
+                  {"context", size(&d.context)},
+                  {"rotations", [&] { json_.array([&] { d.rotations.push_back(rotation()); }); }},
+                  {"token_count", size(&d.token_count)},
+                  {"end_ids", [&] { json_.array([&] { d.end_ids.push_back(id()); }); }},
+                  {"embed_tokens", text(&d.embed_tokens)},
+                  {"norm", text(&d.norm)},
+                  {"lm_head", text(&d.lm_head)},
+                  {"layers", [&] { json_.array([&] { d.layers.push_back(layer()); }); }}});
     json_.end();
     c.rms_norm_eps = static_cast<float>(d.rms_norm_eps);
     return d;
@@ -109,25 +95,25 @@ class Parser {
 
   Rotation rotation() {
     Rotation r;
-    read_fields(json_,
-                {{"context", size(&r.context)}, {"inverse_frequency", [&] { r.inverse_frequency = json_.doubles(); }}});
+    json_.fields(
+        {{"context", size(&r.context)}, {"inverse_frequency", [&] { r.inverse_frequency = json_.doubles(); }}});
     return r;
   }
 
   LayerText layer() {
     LayerText l;
-    read_fields(json_, {{"input_layernorm", text(&l.input_layernorm)},
-                        {"qkv_proj", texts(&l.qkv_proj)},
-                        {"o_proj", text(&l.o_proj)},
-                        {"post_attention_layernorm", text(&l.post_attention_layernorm)},
-                        {"gate_up_proj", texts(&l.gate_up_proj)},
-                        {"down_proj", text(&l.down_proj)},
-                        {"qkv_bias", texts(&l.qkv_bias)},
-                        {"q_norm", text(&l.q_norm)},
-                        {"k_norm", text(&l.k_norm)},
-                        {"sliding_window", size(&l.sliding_window)},
-                        {"qk_scale", floats(&l.qk_scale)},
-                        {"k_center", floats(&l.k_center)}});
+    json_.fields({{"input_layernorm", text(&l.input_layernorm)},
+                  {"qkv_proj", texts(&l.qkv_proj)},
+                  {"o_proj", text(&l.o_proj)},
+                  {"post_attention_layernorm", text(&l.post_attention_layernorm)},
+                  {"gate_up_proj", texts(&l.gate_up_proj)},
+                  {"down_proj", text(&l.down_proj)},
+                  {"qkv_bias", texts(&l.qkv_bias)},
+                  {"q_norm", text(&l.q_norm)},
+                  {"k_norm", text(&l.k_norm)},
+                  {"sliding_window", size(&l.sliding_window)},
+                  {"qk_scale", floats(&l.qk_scale)},
+                  {"k_center", floats(&l.k_center)}});
     return l;
   }
 

@@ -74,6 +74,16 @@ void JsonReader::array(const std::function<void()>& item) {
   expect(']');
 }
 
+void JsonReader::fields(Fields readers) {
+  object([&](const std::string& key) {
+    const auto field = readers.find(key);
+    if (field == readers.end()) return skip();
+    field->second();
+    readers.erase(field);
+  });
+  if (!readers.empty()) fail(message("the field ", readers.begin()->first, " is missing"));
+}
+
 void JsonReader::word(std::string_view expected) {
   if (text_.substr(at_, expected.size()) != expected) fail("unknown word");
   at_ += expected.size();

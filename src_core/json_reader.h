@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ class JsonReader {
   // The next value must be of that kind. `member` reads exactly one value.
   void object(const std::function<void(const std::string& key)>& member);
   void array(const std::function<void()>& item);
+  // An object whose members are read by key: every key must occur, keys that are not listed are skipped.
+  using Fields = std::map<std::string, std::function<void()>>;
+  void fields(Fields readers);
   std::string string();
   uint64_t integer();  // 0 .. 2^64 - 1, without point or exponent
   double real();       // any finite number

@@ -64,9 +64,16 @@ class SmallIatt {
     }
     text += "]}";
     if (description) text = description(text);
+    const std::string section = "{{ messages }}";
+    const size_t section_offset = bytes_.size();
+    bytes_.insert(bytes_.end(), section.begin(), section.end());
+    bytes_.resize((bytes_.size() + 63) / 64 * 64);
     std::string json =
         "{\"layout\":\"r8k4p\",\"metadata\":{\"n\":[1.5,-2e3],\"intattention.decoder.json\":" + quoted(text) +
-        ",\"tokenizer.json\":\"\\u00e9\\ud83d\\ude00\"},\"tensors\":[" + tensors + "]}";
+        ",\"tokenizer.json\":\"\\u00e9\\ud83d\\ude00\"},\"tensors\":[" + tensors +
+        "],\"sections\":[{\"name\":\"chat_template.jinja\",\"offset\":" + std::to_string(section_offset) +
+        ",\"nbytes\":" + std::to_string(section.size()) +
+        ",\"crc32\":" + std::to_string(crc32(bytes_.data() + section_offset, section.size())) + "}]}";
     finish(header ? header(json) : json);
   }
 
@@ -113,7 +120,7 @@ class SmallIatt {
   void finish(const std::string& json) {
     const auto* text = reinterpret_cast<const uint8_t*>(json.data());
     std::memcpy(bytes_.data(), "IATT\r\n\x1a\n", 8);
-    put<uint32_t>(8, 1);
+    put<uint32_t>(8, 2);
     put<uint32_t>(12, crc32(text, json.size()));
     put<uint64_t>(16, bytes_.size());
     put<uint64_t>(24, json.size());

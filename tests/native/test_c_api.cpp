@@ -361,6 +361,8 @@ TEST_F(CApi, InfoTextsAndEnds) {
   size_t bytes = 0;
   ASSERT_EQ(IA_OK, ia_model_text(model_, "tokenizer.json", &text, &bytes));
   EXPECT_EQ("\xc3\xa9\xf0\x9f\x98\x80", std::string(text, bytes));
+  ASSERT_EQ(IA_OK, ia_model_text(model_, "chat_template.jinja", &text, &bytes));
+  EXPECT_EQ("{{ messages }}", std::string(text, bytes));
   ASSERT_EQ(IA_OK, ia_model_text(model_, "nothing", &text, &bytes));
   EXPECT_EQ(nullptr, text);
   int end = 7;

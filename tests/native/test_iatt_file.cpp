@@ -81,9 +81,11 @@ TEST(IattFile, HostileHeadersAreRefused) {
       {"\"shape\":[96,64]", "\"shape\":[]", "dimensions"},
       {"\"shape\":[96,64]", "\"shape\":[96,96]", "bytes, expected"},
       {"\"format\":\"w4g32a\"", "\"format\":\"w9\"", "w9"},
-      {"\"crc32\":", "\"crc33\":", "lacks its name"},
+      {"\"crc32\":", "\"crc33\":", "is missing"},
       {"\"name\":\"norm\"", "\"name\":\"embed\"", "occurs twice"},
       {"\"name\":\"norm\"", "\"name\":\"other\"", "norm is missing"},
+      {"\"sections\":[{\"name\"", "\"sections\":[{\"nime\"", "is missing"},
+      {"\"nbytes\":14", "\"nbytes\":140", "reaches into the header"},
       {"\\ud83d\\ude00", "\\ud83d", "lone surrogate"},
       {"\\ud83d\\ude00", "\\ude00", "lone surrogate"},
       {"[1.5,", "[01.5,", "begins with 0"},
@@ -97,6 +99,9 @@ TEST(IattFile, HostileHeadersAreRefused) {
     SmallIatt file(replacing(c.from, c.to));
     EXPECT_NE(std::string::npos, problem(file).find(c.words)) << c.to << ": " << problem(file);
   }
+  SmallIatt newer;
+  newer.content()[8] = 3;
+  EXPECT_NE(std::string::npos, problem(newer).find("version 3, this version reads 1 to 2")) << problem(newer);
   SmallIatt gone([](const std::string&) { return std::string(); });
   EXPECT_NE("", problem(gone));
   SmallIatt deep([](const std::string&) { return std::string(100000, '['); });
