@@ -224,10 +224,10 @@ IA_API ia_status ia_model_new_cache(const ia_model* model, ia_cache** cache);
 typedef int32_t ia_logits;
 enum { IA_LOGITS_NONE = 0, IA_LOGITS_LAST = 1, IA_LOGITS_ALL = 2 };
 
-/* Runs `count` token ids at the end of the cache and appends them. logits: f32 [rows][vocab_size], rows 0, 1 or count
- * (NULL for none); logits_size: floats there is room for. How a text is cut into calls does not change the bits.
- * callbacks may be NULL; with them, progress (in tokens) and cancel come every 64 tokens. On any error the cache is as
- * before. Ids outside the vocabulary: IA_INVALID_ARGUMENT. */
+/* Runs `count` token ids at the end of the cache, which was made with the same context, and appends them. logits: f32
+ * [rows][vocab_size], rows 0, 1 or count (NULL for none); logits_size: floats there is room for. How a text is cut into
+ * calls does not change the bits. callbacks may be NULL; with them, progress (in tokens) and cancel come every 64
+ * tokens. On any error the cache is as before. Ids outside the vocabulary: IA_INVALID_ARGUMENT. */
 IA_API ia_status ia_forward(const ia_model* model, ia_cache* cache, const int32_t* ids, size_t count, ia_logits which,
                             float* logits, size_t logits_size, const ia_callbacks* callbacks);
 

@@ -55,7 +55,8 @@ def pack_model(
         recorder = _Recorder(checkpoint, file)
         parts = model.read(recorder, progress, weight_format)
         model.decoder(recorder, parts, ThreadPool(1))  # checks that they fit together
-        recorder.finish({DECODER_TEXT: describe(model, parts, tokenizer)})
+        description = describe(model, parts, tokenizer.vocab_size, tokenizer.end_ids)
+        recorder.finish({DECODER_TEXT: description})
         IattFile(path).verify()
     return checkpoint.losses
 

@@ -131,6 +131,7 @@ ia_status ia_forward(const ia_model* model, ia_cache* cache, const int32_t* ids,
     const ia_model& m = checked(model, "model");
     ia_cache& c = checked(cache, "cache");
     const InUse use(&c.in_use);
+    if (c.shared != m.shared) throw InvalidArgument("the cache was made with another context than the model");
     Decoder& decoder = *m.model.decoder;
     if (count == 0) throw InvalidArgument("forward: no token ids");
     required(ids, "ids");

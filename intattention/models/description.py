@@ -12,16 +12,16 @@
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 
 from intattention.models.model import Model, Parts
-from intattention.tokenizer import TextTokenizer
 
 DECODER_TEXT = "intattention.decoder.json"
 
 
-def describe(model: Model, parts: Parts, tokenizer: TextTokenizer) -> str:
-    """The description of a decoder with the weights ``parts``."""
+def describe(model: Model, parts: Parts, token_count: int, end_ids: Collection[int]) -> str:
+    """The description of a decoder with the weights ``parts``; the rest is its tokenizer's."""
     names = asdict(model.names)
     shapes = model.expected_shapes()
 
@@ -65,8 +65,8 @@ def describe(model: Model, parts: Parts, tokenizer: TextTokenizer) -> str:
             {"context": context, "inverse_frequency": parts.rope.frequencies(context).tolist()}
             for context in _rotation_contexts(model, parts)
         ],
-        "token_count": tokenizer.vocab_size,
-        "end_ids": sorted(tokenizer.end_ids),
+        "token_count": token_count,
+        "end_ids": sorted(end_ids),
         "embed_tokens": model.names.embed_tokens,
         "norm": model.names.norm,
         "lm_head": None if model.tied else model.names.lm_head,

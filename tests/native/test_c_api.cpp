@@ -180,6 +180,10 @@ TEST_F(CApi, WrongSizesAreNamed) {
   ASSERT_EQ(IA_OK, ia_cache_create(context_, 1, 2, 32, 64, &other));
   EXPECT_EQ(IA_INVALID_ARGUMENT, forward(other, prompt(1), &logits));
   ia_cache_destroy(&other);
+  const ia::Context stranger(1);
+  ia::Cache foreign(stranger, 2, 2, 32, 64);
+  EXPECT_EQ(IA_INVALID_ARGUMENT, forward(foreign.get(), prompt(1), &logits));
+  EXPECT_TRUE(last_error_has("another context")) << ia_last_error();
   EXPECT_EQ(IA_INVALID_ARGUMENT, ia_cache_create(context_, 1, 1, 17, 8, &other));
   EXPECT_EQ(IA_INVALID_ARGUMENT, ia_cache_create(context_, SIZE_MAX, SIZE_MAX, 16, 8, &other));
   EXPECT_EQ(IA_INVALID_ARGUMENT, ia_cache_truncate(cache_, 1));
