@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from intattention import _core
 from intattention.dtypes import F32, F64
 
-MAX_SEED = (1 << 64) - 1
+MAX_UINT64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class SamplingParams:
         _check_integer("top_k", self.top_k)
         if self.seed is not None:
             _check_integer("seed", self.seed)
-            if self.seed > MAX_SEED:
-                raise ValueError(f"seed is {self.seed}, expected at most {MAX_SEED}")
+            if self.seed > MAX_UINT64:
+                raise ValueError(f"seed is {self.seed}, expected at most {MAX_UINT64}")
 
 
 def _check_number(name: str, value: object, low: float, high: float, zero: bool = True) -> None:
@@ -85,7 +85,7 @@ def _core_sampler(params: SamplingParams) -> _core.Sampler:
     return _core.Sampler(
         temperature=params.temperature,
         top_p=params.top_p,
-        top_k=min(params.top_k, MAX_SEED),
+        top_k=min(params.top_k, MAX_UINT64),
         min_p=params.min_p,
         repetition_penalty=params.repetition_penalty,
         seed=secrets.randbits(64) if params.seed is None else params.seed,

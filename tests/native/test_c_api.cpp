@@ -384,6 +384,41 @@ TEST_F(CApi, InfoTextsAndEnds) {
   }());
 }
 
+TEST_F(CApi, LoadErrorsHaveTheirStatus) {
+  ia_model* model = nullptr;
+  ia_model_options options{};
+  options.struct_size = sizeof options;
+  const auto load = [&](SmallIatt& file) { return ia_model_load(context_, file.path().c_str(), &options, &model); };
+  EXPECT_EQ(IA_IO, ia_model_load(context_, "/nonexistent/model.iatt", &options, &model));
+  EXPECT_TRUE(last_error_has("/nonexistent/model.iatt: No such file")) << ia_last_error();
+  SmallIatt other([](const std::string& header) { return "{\"layout\":\"none\"" + header.substr(17); });
+  EXPECT_EQ(IA_UNSUPPORTED_MODEL, load(other)) << ia_last_error();
+  options.context = SmallIatt::kContext + 1;
+  EXPECT_EQ(IA_INVALID_ARGUMENT, load(file_));
+  options.context = 0;
+  SmallIatt damaged;
+  damaged.content()[100] ^= 1;
+  EXPECT_EQ(IA_OK, load(damaged)) << ia_last_error();  // a start does not read the tensors
+  ia_model_destroy(&model);
+  options.verify = 1;
+  EXPECT_EQ(IA_BAD_FILE, load(damaged));
+  EXPECT_TRUE(last_error_has("is damaged (checksum)")) << ia_last_error();
+  options.callbacks.cancel = [](void*) { return 1; };
+  EXPECT_EQ(IA_CANCELLED, load(file_));
+  EXPECT_EQ(nullptr, model);
+  options.callbacks.cancel = nullptr;
+  uint64_t seen[2] = {};
+  options.callbacks.user = seen;
+  options.callbacks.progress = [](void* user, uint64_t done, uint64_t total) {
+    static_cast<uint64_t*>(user)[0] = done;
+    static_cast<uint64_t*>(user)[1] = total;
+  };
+  EXPECT_EQ(IA_OK, load(file_)) << ia_last_error();
+  EXPECT_GT(seen[0], 0u);
+  EXPECT_EQ(seen[0], seen[1]);
+  ia_model_destroy(&model);
+}
+
 TEST_F(CApi, SamplerRepeatsASeedAndRefusesNonsense) {
   std::vector<float> logits(40);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::sin(static_cast<float>(i));
