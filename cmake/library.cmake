@@ -48,5 +48,7 @@ if(APPLE)
 else()
   set(cxx_runtime "-lstdc++ -lm -pthread")
 endif()
+# Relative to the .pc file itself, so that cmake --install --prefix and moved trees work.
+file(RELATIVE_PATH prefix_from_pc "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(cmake/intattention.pc.in ${PROJECT_BINARY_DIR}/intattention.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/intattention.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
