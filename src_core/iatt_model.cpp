@@ -30,7 +30,7 @@ struct Description {
   double rms_norm_eps = 0;
   size_t context = 0;
   std::vector<Rotation> rotations;
-  uint64_t token_count = 0;
+  size_t token_count = 0;
   std::vector<int32_t> end_ids;
   std::string embed_tokens, norm, lm_head;
   std::vector<LayerText> layers;
