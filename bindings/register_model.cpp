@@ -152,9 +152,8 @@ void register_model(py::module_& m) {
            py::arg("down_proj").none(false), py::arg("qkv_bias").noconvert() = py::none(),
            py::arg("o_bias").noconvert() = py::none(), py::arg("gate_up_bias").noconvert() = py::none(),
            py::arg("down_bias").noconvert() = py::none(), py::arg("q_norm").noconvert() = py::none(),
-           py::arg("k_norm").noconvert() = py::none(),
-           py::arg("sliding_window") = 0, py::arg("qk_scale").noconvert() = py::none(),
-           py::arg("k_center").noconvert() = py::none());
+           py::arg("k_norm").noconvert() = py::none(), py::arg("sliding_window") = 0,
+           py::arg("qk_scale").noconvert() = py::none(), py::arg("k_center").noconvert() = py::none());
   py::class_<Decoder, std::shared_ptr<Decoder>>(m, "Decoder")
       .def(py::init([](const DecoderConfig& config, const SharedWeights& embed_tokens,
                        const std::vector<std::shared_ptr<DecoderLayer>>& layers, const py::array& norm,
