@@ -25,13 +25,16 @@ std::vector<float> vector_of(const OptionalArray& array, const char* name) {
 std::shared_ptr<DecoderLayer> make_layer(const py::array& input_layernorm, const std::vector<SharedWeights>& qkv_proj,
                                          const SharedWeights& o_proj, const py::array& post_attention_layernorm,
                                          const std::vector<SharedWeights>& gate_up_proj, const SharedWeights& down_proj,
-                                         const OptionalArray& qkv_bias, const OptionalArray& q_norm,
-                                         const OptionalArray& k_norm, size_t sliding_window,
-                                         const OptionalArray& qk_scale, const OptionalArray& k_center) {
+                                         const OptionalArray& qkv_bias, const OptionalArray& o_bias,
+                                         const OptionalArray& gate_up_bias, const OptionalArray& down_bias,
+                                         const OptionalArray& q_norm, const OptionalArray& k_norm,
+                                         size_t sliding_window, const OptionalArray& qk_scale,
+                                         const OptionalArray& k_center) {
   return std::make_shared<DecoderLayer>(DecoderLayer{
       vector_of(input_layernorm, "input_layernorm"), linear_of(qkv_proj), linear_of({o_proj}),
       vector_of(post_attention_layernorm, "post_attention_layernorm"), linear_of(gate_up_proj), linear_of({down_proj}),
-      vector_of(qkv_bias, "qkv_bias"), vector_of(q_norm, "q_norm"), vector_of(k_norm, "k_norm"), sliding_window,
+      vector_of(qkv_bias, "qkv_bias"), vector_of(o_bias, "o_bias"), vector_of(gate_up_bias, "gate_up_bias"),
+      vector_of(down_bias, "down_bias"), vector_of(q_norm, "q_norm"), vector_of(k_norm, "k_norm"), sliding_window,
       vector_of(qk_scale, "qk_scale"), vector_of(k_center, "k_center")});
 }
 
@@ -147,11 +150,10 @@ void register_model(py::module_& m) {
       .def(py::init(&make_layer), py::kw_only(), py::arg("input_layernorm").noconvert(), py::arg("qkv_proj"),
            py::arg("o_proj").none(false), py::arg("post_attention_layernorm").noconvert(), py::arg("gate_up_proj"),
            py::arg("down_proj").none(false), py::arg("qkv_bias").noconvert() = py::none(),
-           py::arg("q_norm").noconvert() = py::none(), py::arg("k_norm").noconvert() = py::none(),
-           py::arg("sliding_window") = 0, py::arg("qk_scale").noconvert() = py::none(),
-           py::arg("k_center").noconvert() = py::none())
-      .def_readonly("qk_scale", &DecoderLayer::qk_scale)
-      .def_readonly("k_center", &DecoderLayer::k_center);
+           py::arg("o_bias").noconvert() = py::none(), py::arg("gate_up_bias").noconvert() = py::none(),
+           py::arg("down_bias").noconvert() = py::none(), py::arg("q_norm").noconvert() = py::none(),
+           py::arg("k_norm").noconvert() = py::none(), py::arg("sliding_window") = 0,
+           py::arg("qk_scale").noconvert() = py::none(), py::arg("k_center").noconvert() = py::none());
   py::class_<Decoder, std::shared_ptr<Decoder>>(m, "Decoder")
       .def(py::init([](const DecoderConfig& config, const SharedWeights& embed_tokens,
                        const std::vector<std::shared_ptr<DecoderLayer>>& layers, const py::array& norm,

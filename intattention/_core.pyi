@@ -311,6 +311,9 @@ class DecoderLayer:
         gate_up_proj: Sequence[PackedWeights],
         down_proj: PackedWeights,
         qkv_bias: F32 | None = None,
+        o_bias: F32 | None = None,
+        gate_up_bias: F32 | None = None,
+        down_bias: F32 | None = None,
         q_norm: F32 | None = None,
         k_norm: F32 | None = None,
         sliding_window: int = 0,
@@ -319,17 +322,11 @@ class DecoderLayer:
     ) -> None:
         """qkv_proj: q, k, v in that order (each part may have its own format); rows of q and k in
         Hugging Face order (rotary pairs are i and i + head_dim/2). qkv_bias: of q, k, v side by
-        side. q_norm, k_norm [head_dim]: RMSNorm weights of every head, before RoPE.
-        sliding_window: keys a token sees at most, itself included; 0: all. qk_scale, k_center
-        [kv_heads * head_dim]: q is multiplied and k divided by qk_scale (powers of two, equal in a
-        rotary pair), and k_center is subtracted from k after RoPE; exact attention would not
-        notice either."""
-    @property
-    def qk_scale(self) -> list[float]:
-        """Empty: 1 everywhere."""
-    @property
-    def k_center(self) -> list[float]:
-        """Empty: 0 everywhere."""
+        side; o_bias [hidden], gate_up_bias [2 * intermediate], down_bias [hidden]. q_norm, k_norm
+        [head_dim]: RMSNorm weights of every head, before RoPE. sliding_window: keys a token sees
+        at most, itself included; 0: all. qk_scale, k_center [kv_heads * head_dim]: q is multiplied
+        and k divided by qk_scale (powers of two, equal in a rotary pair), and k_center is
+        subtracted from k after RoPE; exact attention would not notice either."""
 
 class Decoder:
     def __init__(

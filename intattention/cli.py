@@ -13,7 +13,16 @@ import intattention
 from intattention import LLM, machine, reports
 from intattention.bench.cli import app as bench_app
 from intattention.checkpoint import FloatFormat, requantised_note
-from intattention.cli_options import MODELS, Cpus, Debug, Isa, ModelArgument, Threads, usage
+from intattention.cli_options import (
+    MODELS,
+    Cpus,
+    Debug,
+    Isa,
+    ModelArgument,
+    Threads,
+    Weights,
+    usage,
+)
 from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.eval.cli import app as eval_app
@@ -40,7 +49,6 @@ app.add_typer(eval_app, name="eval")
 
 Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
 Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
-Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
 MaxNewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
 ]

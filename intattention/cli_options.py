@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from intattention.checkpoint import FloatFormat
+
 MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
 ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
 Threads = Annotated[
@@ -13,6 +15,7 @@ Threads = Annotated[
 ]
 Cpus = Annotated[str, typer.Option(help='Pin the threads to these CPUs, e.g. "4-7,0".')]
 Isa = Annotated[str, typer.Option(help="Force a kernel table; see doctor.")]
+Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 

@@ -130,15 +130,23 @@ class LLM:
 
     @overload
     def generate(
-        self, prompt: str, *, stream: Literal[False] = False, **options: Unpack[GenerateOptions]
+        self,
+        prompt: str | Sequence[int],
+        *,
+        stream: Literal[False] = False,
+        **options: Unpack[GenerateOptions],
     ) -> str: ...
     @overload
     def generate(
-        self, prompt: str, *, stream: Literal[True], **options: Unpack[GenerateOptions]
+        self,
+        prompt: str | Sequence[int],
+        *,
+        stream: Literal[True],
+        **options: Unpack[GenerateOptions],
     ) -> Iterator[str]: ...
     def generate(
         self,
-        prompt: str,
+        prompt: str | Sequence[int],
         *,
         max_new_tokens: int = 128,
         temperature: float = 0.0,
@@ -152,6 +160,7 @@ class LLM:
     ) -> str | Iterator[str]:
         """Continues ``prompt``: the whole text, or with ``stream`` an iterator of its pieces.
 
+        ``prompt``: a text, or token ids, which are taken as they are.
         Ends at a token that ends a turn, before a stop string, after ``max_new_tokens``, or when
         the context is full; ``last_stats.finish_reason`` says which. The sampling arguments are
         those of ``SamplingParams``; temperature 0 is greedy and deterministic.
@@ -160,10 +169,10 @@ class LLM:
         leaves no room for an answer. An iterator that is continued after another call on this LLM
         raises RuntimeError. After KeyboardInterrupt the LLM can be used again.
         """
-        if not prompt:
+        if len(prompt) == 0:
             raise ValueError("the prompt is empty")
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-        ids = self.tokenizer.encode(prompt)
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         return self._run(ids, params, max_new_tokens, stop, stream)
 
     @overload

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from intattention import cgroup
+
 CPU_ROOT = Path("/sys/devices/system/cpu")
 EDAC = Path("/sys/devices/system/edac/mc")
 
@@ -89,7 +91,8 @@ def memory_type() -> str:
 
 
 def memory_bytes() -> tuple[int, int] | None:
-    """(total, available) bytes of main memory, or None where /proc/meminfo is absent."""
+    """(total, available) bytes of main memory, or of what control groups leave of it to this
+    process if that is less; None where /proc/meminfo is absent."""
     kibibytes: dict[str, int] = {}
     for line in _read(Path("/proc/meminfo")).splitlines():
         key, _, value = line.partition(":")
@@ -98,7 +101,9 @@ def memory_bytes() -> tuple[int, int] | None:
             kibibytes[key] = int(number[0])
     if "MemTotal" not in kibibytes or "MemAvailable" not in kibibytes:
         return None
-    return kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
+    total, available = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
+    limit, left = cgroup.memory_limit() or (total, available)
+    return min(total, limit), min(available, left)
 
 
 def peak_memory_bytes() -> int:

@@ -10,6 +10,7 @@ the text. Needs torch, transformers, gguf, accelerate. Usage:
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,14 @@ def log_probs(model: Any, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
         yield torch.log_softmax(model.lm_head(rows).double(), -1)
 
 
-def compare(model: Any, ids: NDArray[np.int64], attention: str) -> NDArray[np.float64]:
-    """Sums over the window's predictions: NLL of float and of ours, KL, same best token."""
-    exact, ours = (hidden_states(model, ids, name) for name in ("sdpa", attention))
+def compare(
+    model: Any, ids: NDArray[np.int64], exact: torch.Tensor, attention: str
+) -> NDArray[np.float64]:
+    """Sums over the window's predictions: NLL of float and of ours, KL, same best token.
+
+    exact: float attention's ``hidden_states``.
+    """
+    ours = hidden_states(model, ids, attention)
     targets = torch.tensor(ids[1:]).split(VOCAB_ROWS)
     sums = np.zeros(4)
     pairs = zip(log_probs(model, exact[:-1]), log_probs(model, ours[:-1]), targets, strict=True)
@@ -69,8 +75,9 @@ def main() -> None:
     with torch.no_grad():
         for length in args.lengths:
             windows = np.split(ids[: length * args.windows], args.windows)
+            exact = [hidden_states(model, window, "sdpa") for window in windows]
             for name in args.attention:
-                sums = sum(compare(model, window, name) for window in windows)
+                sums = sum(map(partial(compare, model, attention=name), windows, exact))
                 float_nll, nll, kl, same = sums / (args.windows * (length - 1))
                 print(
                     f"{length:<8}{args.windows:<9}{name:<26}{np.exp(float_nll):9.3f}"

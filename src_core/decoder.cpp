@@ -133,11 +133,14 @@ const float* Decoder::run_layer(size_t index, size_t count, size_t position, KVC
   attend(index, count, position, cache);
   quantize_rows(count, w.attn.as<float>(), w.attn_q);
   layer.o_proj.forward(*pool_, count, w.attn_q, 0, w.projected.as<float>());
+  add_bias(count, layer.o_bias, w.projected.as<float>());
 
   norm_quantize(count, w.projected.as<float>(), layer.post_attention_layernorm);
   layer.gate_up_proj.forward(*pool_, count, w.normed_q, 0, w.gate_up.as<float>());
+  add_bias(count, layer.gate_up_bias, w.gate_up.as<float>());
   swiglu_quantize(count);
   layer.down_proj.forward(*pool_, count, w.act_q, 0, w.projected.as<float>());
+  add_bias(count, layer.down_bias, w.projected.as<float>());
   return w.projected.as<float>();
 }
 
@@ -191,6 +194,15 @@ void Decoder::bias_norm_qkv(const DecoderLayer& layer, size_t count) {
       const float* scale = &layer.qk_scale[(h < q_heads ? h / group : h - q_heads) * d];
       for (size_t i = 0; i < d; ++i) head[i] = h < q_heads ? head[i] * scale[i] : head[i] / scale[i];
     }
+  });
+}
+
+// Adds it to each row of y, [count][bias.size()]; an empty one to none.
+void Decoder::add_bias(size_t count, const std::vector<float>& bias, float* y) {
+  if (bias.empty()) return;
+  pool_->parallel_for(count, [&](size_t t, int) {
+    float* row = y + t * bias.size();
+    for (size_t i = 0; i < bias.size(); ++i) row[i] = row[i] + bias[i];
   });
 }
 

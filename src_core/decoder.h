@@ -30,6 +30,9 @@ struct DecoderLayer {
   LinearW4A8 gate_up_proj;  // parts gate, up
   LinearW4A8 down_proj;
   std::vector<float> qkv_bias = {};             // [(heads + 2 kv_heads) * head_dim]
+  std::vector<float> o_bias = {};               // [hidden]
+  std::vector<float> gate_up_bias = {};         // [2 * intermediate]
+  std::vector<float> down_bias = {};            // [hidden]
   std::vector<float> q_norm = {}, k_norm = {};  // [head_dim]: RMSNorm of every head before RoPE
   size_t sliding_window = 0;                    // a token sees at most so many keys, itself included; 0: all
   // What leaves the weights of attention as they are and makes q and k easier to round, [kv_heads * head_dim] each:
@@ -73,6 +76,7 @@ class Decoder {
   void embed(const int32_t* ids, size_t count);
   void norm_quantize(size_t count, const float* add, const std::vector<float>& weight);
   void bias_norm_qkv(const DecoderLayer& layer, size_t count);
+  void add_bias(size_t count, const std::vector<float>& bias, float* y);
   void rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache);
   void rope_quantize_q(size_t token, size_t count);
   void rope_quantize_append_kv(size_t layer, size_t head, size_t first, size_t tokens, size_t position, KVCache& cache);

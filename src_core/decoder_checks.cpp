@@ -101,6 +101,9 @@ void Decoder::check_weights() const {
     check_linear("gate_up_proj", layer->gate_up_proj, {inter, inter}, hidden);
     check_linear("down_proj", layer->down_proj, {hidden}, inter);
     check_optional("qkv_bias", layer->qkv_bias, q + 2 * kv);
+    check_optional("o_bias", layer->o_bias, hidden);
+    check_optional("gate_up_bias", layer->gate_up_bias, 2 * inter);
+    check_optional("down_bias", layer->down_bias, hidden);
     check_optional("q_norm", layer->q_norm, config_.head_dim);
     check_optional("k_norm", layer->k_norm, config_.head_dim);
     check_optional("k_center", layer->k_center, kv);

@@ -20,7 +20,7 @@ struct Rotation {
 
 struct LayerText {
   std::string input_layernorm, o_proj, post_attention_layernorm, down_proj, q_norm, k_norm;
-  std::vector<std::string> qkv_proj, gate_up_proj, qkv_bias;
+  std::vector<std::string> qkv_proj, gate_up_proj, qkv_bias, o_bias, gate_up_bias, down_bias;
   size_t sliding_window = 0;
   std::vector<float> qk_scale, k_center;
 };
@@ -109,6 +109,9 @@ class Parser {
                   {"gate_up_proj", texts(&l.gate_up_proj)},
                   {"down_proj", text(&l.down_proj)},
                   {"qkv_bias", texts(&l.qkv_bias)},
+                  {"o_bias", texts(&l.o_bias)},
+                  {"gate_up_bias", texts(&l.gate_up_bias)},
+                  {"down_bias", texts(&l.down_bias)},
                   {"q_norm", text(&l.q_norm)},
                   {"k_norm", text(&l.k_norm)},
                   {"sliding_window", size(&l.sliding_window)},
@@ -130,24 +133,23 @@ std::vector<float> optional_vector(const IattFile& file, const std::string& name
   return name.empty() ? std::vector<float>() : file.vector(name);
 }
 
-std::shared_ptr<const DecoderLayer> make_layer(const IattFile& file, LayerText text) {
-  DecoderLayer layer{file.vector(text.input_layernorm),
-                     linear(file, text.qkv_proj),
-                     linear(file, {text.o_proj}),
-                     file.vector(text.post_attention_layernorm),
-                     linear(file, text.gate_up_proj),
-                     linear(file, {text.down_proj}),
-                     {},
-                     optional_vector(file, text.q_norm),
-                     optional_vector(file, text.k_norm),
-                     text.sliding_window,
-                     std::move(text.qk_scale),
-                     std::move(text.k_center)};
-  for (const std::string& name : text.qkv_bias) {
+// The vectors side by side.
+std::vector<float> joined(const IattFile& file, const std::vector<std::string>& names) {
+  std::vector<float> all;
+  for (const std::string& name : names) {
     const std::vector<float> part = file.vector(name);
-    layer.qkv_bias.insert(layer.qkv_bias.end(), part.begin(), part.end());
+    all.insert(all.end(), part.begin(), part.end());
   }
-  return std::make_shared<DecoderLayer>(std::move(layer));
+  return all;
+}
+
+std::shared_ptr<const DecoderLayer> make_layer(const IattFile& file, LayerText text) {
+  return std::make_shared<DecoderLayer>(DecoderLayer{
+      file.vector(text.input_layernorm), linear(file, text.qkv_proj), linear(file, {text.o_proj}),
+      file.vector(text.post_attention_layernorm), linear(file, text.gate_up_proj), linear(file, {text.down_proj}),
+      joined(file, text.qkv_bias), joined(file, text.o_bias), joined(file, text.gate_up_bias),
+      joined(file, text.down_bias), optional_vector(file, text.q_norm), optional_vector(file, text.k_norm),
+      text.sliding_window, std::move(text.qk_scale), std::move(text.k_center)});
 }
 
 Description read_description(const IattFile& file) {

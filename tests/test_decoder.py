@@ -208,7 +208,13 @@ def test_overflow_in_a_layer_is_a_numeric_error(layer: int, norm: str) -> None:
         assert len(cache) == 0
 
 
-@pytest.mark.parametrize("name", ["qkv_bias", "q_norm", "k_norm", "qk_scale", "k_center"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qkv_bias", "o_bias", "gate_up_bias", "down_bias", "q_norm", "k_norm", "qk_scale",
+        "k_center",
+    ],
+)  # fmt: skip
 def test_wrong_options_raise(name: str) -> None:
     model = random_model(Config())
     for values in (np.ones(24, np.float32), np.full(16, np.nan, np.float32)):

@@ -119,12 +119,34 @@ def test_command(run: Run, tiny_path: Path, text: Path) -> None:
     assert f"perplexity        {result['ppl']:.4f} (94 tokens, windows of 48)" in out
 
 
+def test_float32_and_its_softmaxes(run: Run, tiny_path: Path, text: Path) -> None:
+    """Without torch: the runtime against its own weights in float32, and other softmaxes there."""
+    command = ("eval", "ppl", tiny_path, "--text", text, "--ctx", 48, "--against", "dequantized")
+
+    def result(*more: object) -> dict[str, float]:
+        status, out, err = run(*command, *more, "--json")
+        assert (status, err) == (0, "")
+        found: dict[str, float] = json.loads(out)
+        return found
+
+    same = result("--compute", "float32", "--softmax", "fp32")
+    assert same["ppl"] == same["ppl_against"]
+    assert same["kl_mean"] == 0
+    index = result("--compute", "float32")
+    runtime = result()
+    paper = result("--compute", "float32", "--softmax", "paper")
+    assert index["ppl_against"] == runtime["ppl_against"] == same["ppl"]
+    assert 0 < index["kl_mean"] < runtime["kl_mean"]
+    assert index["kl_mean"] < paper["kl_mean"]
+
+
 def test_refuses(run: Run, tiny_path: Path, text: Path) -> None:
     command = ("eval", "ppl", tiny_path, "--text", text)
     for more, status, message in (
-        (("--softmax", "paper"), 2, "only has 'index'; for others see"),
+        (("--softmax", "paper"), 2, "only has 'index'; others need --compute float32"),
         (("--softmax", "gelu"), 2, "softmax is 'gelu'"),
-        (("--against", "double"), 2, "accepted: 'float'"),
+        (("--compute", "int4"), 2, "'int4' is not one of"),
+        (("--against", "double"), 2, "accepted: 'float', 'dequantized'"),
         (("--ctx", 4096), 1, "ctx is 4096"),
         (("--ctx", 128, "--windows", 99), 1, "12672 are needed for 99 x 128"),
     ):

@@ -79,14 +79,23 @@ def without_options(model: models.Model, folder: Path) -> list[models.Model]:
     return wrong
 
 
-@pytest.mark.parametrize("tensor", ["self_attn.k_proj.bias", "self_attn.v_proj.bias"])
-def test_biases_count(tmp_path: Path, golden: dict[str, np.ndarray], tensor: str) -> None:
-    config = tiny_hf.config("qwen2")
+@pytest.mark.parametrize(
+    ("case", "tensor"),
+    [
+        ("qwen2", "self_attn.k_proj.bias"), ("qwen2", "self_attn.v_proj.bias"),
+        ("llama biases", "self_attn.o_proj.bias"), ("llama biases", "mlp.gate_proj.bias"),
+        ("llama biases", "mlp.up_proj.bias"), ("llama biases", "mlp.down_proj.bias"),
+    ],
+)  # fmt: skip
+def test_biases_count(
+    tmp_path: Path, golden: dict[str, np.ndarray], case: str, tensor: str
+) -> None:
+    config = tiny_hf.config(case)
     weights = tiny_hf.weights(config)
     for name in weights:
         if name.endswith(tensor):
             weights[name] = weights[name] * 0 + np.float32(0.5)
-    mean, _ = error(logits(tiny_hf.write(tmp_path, config, weights)), golden["logits/qwen2"])
+    mean, _ = error(logits(tiny_hf.write(tmp_path, config, weights)), golden[f"logits/{case}"])
     assert mean > W8_TOLERANCE
 
 

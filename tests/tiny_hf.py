@@ -50,6 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
         "model_type": "llama", "max_position_embeddings": 64,
         "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
     },
+    "llama biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
     "llama wide heads": {"model_type": "llama", "head_dim": 32, "num_attention_heads": 4},
     "mistral window": {"model_type": "mistral", "sliding_window": 24},
     "mistral": {"model_type": "mistral", "sliding_window": None, "tie_word_embeddings": False},
@@ -132,9 +133,15 @@ def weights(config: Mapping[str, Any], seed: int = 1) -> dict[str, F32]:
             at + "mlp.up_proj.weight": matrix(inner, hidden),
             at + "mlp.down_proj.weight": matrix(hidden, inner),
         }
-        if config["model_type"] == "qwen2":
-            for part, size in (("q", q), ("k", kv), ("v", kv)):
-                tensors[at + f"self_attn.{part}_proj.bias"] = norm(size) - np.float32(1)
+        biases = {}
+        if config["model_type"] == "qwen2" or config.get("attention_bias"):
+            biases |= {"self_attn.q": q, "self_attn.k": kv, "self_attn.v": kv}
+        if config.get("attention_bias"):
+            biases |= {"self_attn.o": hidden}
+        if config.get("mlp_bias"):
+            biases |= {"mlp.gate": inner, "mlp.up": inner, "mlp.down": hidden}
+        for name, size in biases.items():
+            tensors[at + f"{name}_proj.bias"] = norm(size) - np.float32(1)
         if config["model_type"] == "qwen3":
             tensors[at + "self_attn.q_norm.weight"] = norm(d)
             tensors[at + "self_attn.k_norm.weight"] = norm(d)

@@ -4,16 +4,28 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from intattention.cli_options import Cpus, Debug, Isa, ModelArgument, Threads, usage
-from intattention.eval.perplexity import Perplexity
+import intattention
+from intattention import machine
+from intattention._core import ThreadPool
+from intattention.checkpoint import FloatFormat
+from intattention.cli_options import Cpus, Debug, Isa, ModelArgument, Threads, Weights, usage
+from intattention.eval.float_decoder import ATTENTIONS
+from intattention.eval.float_model import FloatModel
+from intattention.eval.opened_model import OpenedModel
+from intattention.eval.perplexity import Perplexity, Predictor, cut, perplexity
+from intattention.model_registry import find_model
+from intattention.progress import progress_bar
+from intattention.tokenizer import TextTokenizer
 
 app = typer.Typer(help="Perplexity, and distance to float.")
 
 RUNTIME_SOFTMAX = "index"  # the decoder's only attention
+RIVALS = ("float", "dequantized")
+Compute = Literal["int8", "float32"]
 
 
 @app.callback()
@@ -26,10 +38,22 @@ def ppl(
     text: Annotated[Path, typer.Option(metavar="FILE", help="Text in UTF-8.")],
     ctx: Annotated[int, typer.Option(min=2, help="Tokens of a window.")] = 1024,
     windows: Annotated[int, typer.Option(min=0, help="From the start; 0: the whole text.")] = 0,
-    softmax: Annotated[str, typer.Option(help="Of the runtime's attention: index.")] = "index",
+    compute: Annotated[
+        Compute,
+        typer.Option(help="int8: the runtime. float32: its weights; all but attention in float32."),
+    ] = "int8",
+    softmax: Annotated[
+        str,
+        typer.Option(help="index; with --compute float32 also paper, paper-floor, quant_only, ..."),
+    ] = RUNTIME_SOFTMAX,
     against: Annotated[
-        str, typer.Option(help='"float": compare with transformers in float32.')
+        str,
+        typer.Option(
+            help='Compare with "float" (transformers, the file\'s weights) or "dequantized" '
+            "(the runtime's weights, float32, no torch needed)."
+        ),
     ] = "",
+    weights: Weights = "w4g32a",
     threads: Threads = 0,
     cpus: Cpus = "",
     isa: Isa = "",
@@ -37,40 +61,46 @@ def ppl(
     debug: Debug = False,
 ) -> None:
     """Perplexity of FILE: independent windows, no BOS, all tokens but each window's first."""
-    import intattention
-    from intattention import LLM, machine
-    from intattention.eval.float_model import FloatModel
-    from intattention.eval.perplexity import Runtime, cut, perplexity
-    from intattention.model_registry import find_model
-    from intattention.progress import progress_bar
-
     with usage():
-        _check_choices(softmax, against)
-        pinned = machine.parse_cpus(cpus) if cpus else None
+        _check_choices(compute, softmax, against)
+        pool = ThreadPool(threads, machine.parse_cpus(cpus) if cpus else None)
         if isa:
             intattention.use_isa(isa)
     content = text.read_text(encoding="utf-8")
-    other = FloatModel(find_model(model)) if against else None
-    with progress_bar("loading") as loading:
-        llm = LLM.load(model, threads, pinned, ctx, loading)
-    cuts = cut(llm.tokenizer.encode(content, add_bos=False), ctx, windows)
+    chosen = (compute, softmax, against)
+    tokenizer, ours, rival = _predictors(model, *chosen, ctx, weights, pool)
+    cuts = cut(tokenizer.encode(content, add_bos=False), ctx, windows)
     with progress_bar("evaluating") as bar:
         progress = (lambda done, total: bar(done, total, "")) if bar else None
-        result = perplexity(Runtime(llm.decoder), cuts, other, progress)
+        result = perplexity(ours, cuts, rival, progress)
     typer.echo(_json(result) if as_json else "\n".join(_lines(result, ctx)))
 
 
-def _check_choices(softmax: str, against: str) -> None:
-    from intattention.attention import SOFTMAXES
+def _predictors(
+    name: str, compute: Compute, softmax: str, against: str, ctx: int, weights: FloatFormat,
+    pool: ThreadPool,
+) -> tuple[TextTokenizer, Predictor, Predictor | None]:  # fmt: skip
+    """The tokenizer, the model that is asked about, and its rival."""
+    path = find_model(name)
+    rival: Predictor | None = FloatModel(path) if against == "float" else None
+    with progress_bar("loading") as loading:
+        opened = OpenedModel(path, ctx, pool, weights, loading)
+    if against == "dequantized":
+        rival = opened.float32("fp32")
+    ours = opened.float32(softmax) if compute == "float32" else opened.runtime()
+    return opened.tokenizer, ours, rival
 
-    if softmax != RUNTIME_SOFTMAX:
-        known = softmax in SOFTMAXES
+
+def _check_choices(compute: str, softmax: str, against: str) -> None:
+    if softmax not in ATTENTIONS:
+        raise ValueError(f"softmax is {softmax!r}, accepted: {', '.join(map(repr, ATTENTIONS))}")
+    if compute == "int8" and softmax != RUNTIME_SOFTMAX:
         raise ValueError(
-            f"softmax is {softmax!r}, but the runtime's decoder only has {RUNTIME_SOFTMAX!r}"
-            + ("; for others see intattention.integrations.transformers" if known else "")
+            f"softmax is {softmax!r}, but the runtime's decoder only has {RUNTIME_SOFTMAX!r}; "
+            "others need --compute float32"
         )
-    if against not in ("", "float"):
-        raise ValueError(f"against is {against!r}, accepted: 'float'")
+    if against and against not in RIVALS:
+        raise ValueError(f"against is {against!r}, accepted: {', '.join(map(repr, RIVALS))}")
 
 
 def _json(result: Perplexity) -> str:

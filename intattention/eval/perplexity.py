@@ -77,10 +77,10 @@ def perplexity(
     total = sum(map(len, windows)) - len(windows)
     for targets, logits, others in _chunks(model, against, windows):
         nan_count += int((~np.isfinite(logits)).any(axis=1).sum())
-        log_q = _log_softmax(logits)
+        log_q = log_softmax(logits)
         losses.append(_loss(log_q, targets))
         if others is not None:
-            log_p = _log_softmax(others)
+            log_p = log_softmax(others)
             other_losses.append(_loss(log_p, targets))
             kl.append((np.exp(log_p) * (log_p - log_q)).sum(axis=1))
             same.append(log_p.argmax(axis=1) == log_q.argmax(axis=1))
@@ -116,7 +116,8 @@ def _chunks(
             yield some, logits[: len(some)], None if others is None else others[: len(some)]
 
 
-def _log_softmax(logits: F32) -> F64:
+def log_softmax(logits: F32) -> F64:
+    """Of each row, in double; NaN where a row is not finite."""
     with np.errstate(invalid="ignore"):  # rows that are not finite are counted
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         log: F64 = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -15,6 +15,7 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict
 
+from intattention.dtypes import F32
 from intattention.models.model import Model, Parts
 
 DECODER_TEXT = "intattention.decoder.json"
@@ -41,11 +42,14 @@ def describe(model: Model, parts: Parts, token_count: int, end_ids: Collection[i
             "gate_up_proj": several("gate_proj", "up_proj"),
             "down_proj": one("down_proj"),
             "qkv_bias": several("q_bias", "k_bias", "v_bias"),
+            "o_bias": several("o_bias"),
+            "gate_up_bias": several("gate_bias", "up_bias"),
+            "down_bias": several("down_bias"),
             "q_norm": one("q_norm"),
             "k_norm": one("k_norm"),
             "sliding_window": model.windows[index],
-            "qk_scale": parts.layers[index].qk_scale,
-            "k_center": parts.layers[index].k_center,
+            "qk_scale": _numbers(parts.layers[index].qk_scale),
+            "k_center": _numbers(parts.layers[index].k_center),
         }
 
     description = {
@@ -73,6 +77,10 @@ def describe(model: Model, parts: Parts, token_count: int, end_ids: Collection[i
         "layers": [layer(i) for i in range(model.num_hidden_layers)],
     }
     return json.dumps(description, allow_nan=False, separators=(",", ":"))
+
+
+def _numbers(vector: F32 | None) -> list[float]:
+    return [] if vector is None else vector.tolist()
 
 
 def _rotation_contexts(model: Model, parts: Parts) -> list[int]:

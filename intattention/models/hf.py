@@ -16,23 +16,23 @@ from intattention.models.weights import HF_NAMES
 
 @dataclass(frozen=True)
 class Family:
-    """One model class. ``window``: which layers have ``sliding_window``. ``supported``: config
-    keys and the values that are built; absent, a key has the first. ``head_dim``: if absent."""
+    """One model class. ``bias_keys``: config keys that give it biases. ``window``: which layers
+    have ``sliding_window``. ``supported``: config keys and the values that are built; absent, a key
+    has the first. ``head_dim``: if absent."""
 
     qkv_bias: bool = False
     qk_norm: bool = False
+    bias_keys: tuple[Literal["attention_bias", "mlp_bias"], ...] = ()
     window: Literal["none", "all", "by type"] = "none"
     supported: tuple[tuple[str, tuple[object, ...]], ...] = (("hidden_act", ("silu",)),)
     head_dim: int | None = None  # None: hidden_size / num_attention_heads
 
 
-SILU = ("hidden_act", ("silu",))
-NO_BIAS = ("attention_bias", (False,))
 FAMILIES = {
-    "llama": Family(supported=(SILU, NO_BIAS, ("mlp_bias", (False,)))),
+    "llama": Family(bias_keys=("attention_bias", "mlp_bias")),
     "mistral": Family(window="all"),
     "qwen2": Family(qkv_bias=True, window="by type"),
-    "qwen3": Family(qk_norm=True, window="by type", head_dim=128, supported=(SILU, NO_BIAS)),
+    "qwen3": Family(qk_norm=True, window="by type", head_dim=128, bias_keys=("attention_bias",)),
 }
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
@@ -50,6 +50,7 @@ def read_model(checkpoint: Checkpoint) -> Model:
     family = FAMILIES[name]
     for key, values in family.supported:
         refuse_other(meta, key, values)
+    biases = {key for key in family.bias_keys if meta.flag(key, default=False)}
     heads = meta.integer("num_attention_heads", 1, MAX_HEADS)
     hidden = meta.integer("hidden_size", 1, MAX_DIM)
     layers = meta.integer("num_hidden_layers", 1, MAX_LAYERS)
@@ -69,7 +70,9 @@ def read_model(checkpoint: Checkpoint) -> Model:
         rms_norm_eps=meta.real("rms_norm_eps", 1e-12, 0.1, 1e-6),
         rope=rope,
         tied=meta.flag("tie_word_embeddings", default=False),
-        qkv_bias=family.qkv_bias,
+        qkv_bias=family.qkv_bias or "attention_bias" in biases,
+        o_bias="attention_bias" in biases,
+        mlp_bias="mlp_bias" in biases,
         qk_norm=family.qk_norm,
         windows=_windows(family, meta, layers),
         names=HF_NAMES,

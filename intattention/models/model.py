@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from intattention._core import Decoder, DecoderConfig, DecoderLayer, PackedWeights, ThreadPool
+from intattention._core import Decoder, DecoderConfig, PackedWeights, ThreadPool
 from intattention.checkpoint import Checkpoint, FloatFormat
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.models.qk_balance import QK, Balance, balance
 from intattention.models.rope import Rope
-from intattention.models.weights import Names, Weights
+from intattention.models.weights import LayerWeights, Names, Weights
 
 Progress = Callable[[int, int, str], None]
 """Called after each tensor with (done, total, name)."""
@@ -24,7 +24,7 @@ class Parts:
     """The weights of a model, packed, and the rotation with the factors that the file holds."""
 
     embed_tokens: PackedWeights
-    layers: Sequence[DecoderLayer]
+    layers: Sequence[LayerWeights]
     norm: F32
     lm_head: PackedWeights | None
     rope: Rope
@@ -57,6 +57,8 @@ class Model:
     qk_norm: bool
     windows: tuple[int, ...]
     names: Names
+    o_bias: bool = False
+    mlp_bias: bool = False
     rotary_interleaved: bool = False
 
     def check(self, checkpoint: Checkpoint) -> None:
@@ -153,10 +155,9 @@ class Model:
     ) -> Decoder:
         """The decoder of ``parts``; ``context``: see ``config``."""
         config = self.config(context, parts.rope)
+        layers = [layer.build() for layer in parts.layers]
         try:
-            return Decoder(
-                config, parts.embed_tokens, parts.layers, parts.norm, parts.lm_head, pool
-            )
+            return Decoder(config, parts.embed_tokens, layers, parts.norm, parts.lm_head, pool)
         except ValueError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
 
@@ -185,6 +186,10 @@ class Model:
         }
         if self.qkv_bias:
             per_layer |= {n.q_bias: (q,), n.k_bias: (kv,), n.v_bias: (kv,)}
+        if self.o_bias:
+            per_layer |= {n.o_bias: (hidden,)}
+        if self.mlp_bias:
+            per_layer |= {n.gate_bias: (inner,), n.up_bias: (inner,), n.down_bias: (hidden,)}
         if self.qk_norm:
             per_layer |= {n.q_norm: (d,), n.k_norm: (d,)}
         for i in range(self.num_hidden_layers):

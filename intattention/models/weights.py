@@ -1,7 +1,7 @@
 """Tensor names of a checkpoint format, and the reading of the tensors into layers."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,10 @@ class Names:
     v_bias: str
     q_norm: str
     k_norm: str
+    o_bias: str = ""
+    gate_bias: str = ""
+    up_bias: str = ""
+    down_bias: str = ""
     rope_factors: tuple[str, ...] = ()
     unused: str = "(?!)"
 
@@ -70,6 +74,10 @@ HF_NAMES = Names(
     v_bias="self_attn.v_proj.bias",
     q_norm="self_attn.q_norm.weight",
     k_norm="self_attn.k_norm.weight",
+    o_bias="self_attn.o_proj.bias",
+    gate_bias="mlp.gate_proj.bias",
+    up_bias="mlp.up_proj.bias",
+    down_bias="mlp.down_proj.bias",
     unused=r".*\.rotary_emb\.inv_freq",  # written by old versions of transformers
 )
 GGUF_NAMES = Names(
@@ -92,6 +100,31 @@ GGUF_NAMES = Names(
     q_norm="attn_q_norm.weight",
     k_norm="attn_k_norm.weight",
 )
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The arguments of a ``DecoderLayer``, which tells what they are."""
+
+    input_layernorm: F32
+    qkv_proj: Sequence[PackedWeights]
+    o_proj: PackedWeights
+    post_attention_layernorm: F32
+    gate_up_proj: Sequence[PackedWeights]
+    down_proj: PackedWeights
+    qkv_bias: F32 | None
+    o_bias: F32 | None
+    gate_up_bias: F32 | None
+    down_bias: F32 | None
+    q_norm: F32 | None
+    k_norm: F32 | None
+    sliding_window: int
+    qk_scale: F32 | None
+    k_center: F32 | None
+
+    def build(self) -> DecoderLayer:
+        """The core's layer; shares the matrices."""
+        return DecoderLayer(**vars(self))
 
 
 class Weights:
@@ -125,7 +158,7 @@ class Weights:
     def layer(
         self, names: Names, index: int, rotary_heads: tuple[int, int], format: FloatFormat,
         window: int, balanced: Callable[[QK], Balance],
-    ) -> DecoderLayer:  # fmt: skip
+    ) -> LayerWeights:  # fmt: skip
         """All tensors of a layer; those that the shapes do not list, it does not have."""
 
         def matrix(name: str, heads: int = 0) -> PackedWeights:
@@ -142,7 +175,7 @@ class Weights:
         qkv_bias = optional(names.q_bias, names.k_bias, names.v_bias)
         q_norm, k_norm = optional(names.q_norm), optional(names.k_norm)
         balance = balanced(QK(q_proj, k_proj, input_layernorm, qkv_bias, q_norm, k_norm))
-        return DecoderLayer(
+        return LayerWeights(
             input_layernorm=input_layernorm,
             qkv_proj=[q_proj, k_proj, matrix(names.v_proj)],
             o_proj=matrix(names.o_proj),
@@ -152,6 +185,9 @@ class Weights:
             gate_up_proj=[matrix(names.gate_proj), matrix(names.up_proj)],
             down_proj=matrix(names.down_proj),
             qkv_bias=qkv_bias,
+            o_bias=optional(names.o_bias),
+            gate_up_bias=optional(names.gate_bias, names.up_bias),
+            down_bias=optional(names.down_bias),
             q_norm=q_norm,
             k_norm=k_norm,
             sliding_window=window,

@@ -45,6 +45,9 @@ class DecoderTest : public KernelTest {
                          LinearW4A8({weights(F::kW4G32A, h, inter)})};
       if (i == 1) {
         layer.qkv_bias = random_floats(q + 2 * kv, -1.0f, 1.0f);
+        layer.o_bias = random_floats(h, -1.0f, 1.0f);
+        layer.gate_up_bias = random_floats(2 * inter, -1.0f, 1.0f);
+        layer.down_bias = random_floats(h, -1.0f, 1.0f);
         layer.q_norm = random_floats(kConfig.head_dim, 0.5f, 1.5f);
         layer.k_norm = random_floats(kConfig.head_dim, 0.5f, 1.5f);
         layer.sliding_window = 70;

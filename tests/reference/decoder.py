@@ -39,6 +39,9 @@ class Options(NamedTuple):
     """What a layer may have besides, all optional."""
 
     qkv_bias: NDArray[f32] | None = None
+    o_bias: NDArray[f32] | None = None
+    gate_up_bias: NDArray[f32] | None = None
+    down_bias: NDArray[f32] | None = None
     q_norm: NDArray[f32] | None = None
     k_norm: NDArray[f32] | None = None
     sliding_window: int = 0
@@ -77,10 +80,13 @@ def forward(model: Model, ids: NDArray[np.int32]) -> NDArray[f32]:
         if layer.options.k_center is not None:
             k = k - layer.options.k_center.reshape(c.num_key_value_heads, 1, c.head_dim)
         o = attention(rope(q, cos, sin), k, v, window=window)
-        x = x + linear(o.transpose(1, 0, 2).reshape(len(ids), -1), layer.o_proj)
+        biases = layer.options
+        o = linear(o.transpose(1, 0, 2).reshape(len(ids), -1), layer.o_proj)
+        x = x + _biased(o, biases.o_bias)
         h = rmsnorm(x, layer.post_attention_layernorm, c.rms_norm_eps)
-        gate, up = (linear(h, w) for w in layer.gate_up_proj)
-        x = x + linear(swiglu(gate, up), layer.down_proj)
+        gate_up = np.concatenate([linear(h, w) for w in layer.gate_up_proj], axis=1)
+        gate, up = np.split(_biased(gate_up, biases.gate_up_bias), 2, axis=1)
+        x = x + _biased(linear(swiglu(gate, up), layer.down_proj), biases.down_bias)
     return linear(rmsnorm(x, model.norm, c.rms_norm_eps), model.lm_head or model.embed_tokens)
 
 
@@ -88,8 +94,7 @@ def _qkv(layer: Layer, h: NDArray[f32], c: Config) -> list[NDArray[f32]]:
     """q, k, v [heads, T, d] before RoPE."""
     options = layer.options
     qkv = np.concatenate([linear(h, w) for w in layer.qkv_proj], axis=1)
-    if options.qkv_bias is not None:
-        qkv = qkv + options.qkv_bias
+    qkv = _biased(qkv, options.qkv_bias)
     q_size, kv_size = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     q, k, v = (_heads(x, c.head_dim) for x in np.split(qkv, [q_size, q_size + kv_size], axis=1))
     if options.q_norm is not None:
@@ -101,6 +106,10 @@ def _qkv(layer: Layer, h: NDArray[f32], c: Config) -> list[NDArray[f32]]:
         group = c.num_attention_heads // c.num_key_value_heads
         q, k = q * np.repeat(scale, group, axis=0), k / scale
     return [q, k, v]
+
+
+def _biased(x: NDArray[f32], bias: NDArray[f32] | None) -> NDArray[f32]:
+    return x if bias is None else x + bias
 
 
 def _heads(x: NDArray[f32], head_dim: int) -> NDArray[f32]:
@@ -144,11 +153,14 @@ def random_model(
 def with_options(
     model: Model, seed: int, bias: bool, norm: bool, windows: list[int], balance: bool = False
 ) -> Model:
-    """The model with random biases, norms, scales and centres of q and k in every layer, and a
+    """The model with random biases, and norms, scales and centres of q and k in every layer, and a
     window of its own for each."""
     rng = np.random.default_rng(seed)
     c = model.config
     size = (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
+
+    def biases(size: int) -> NDArray[f32] | None:
+        return rng.standard_normal(size).astype(f32) if bias else None
 
     def scale() -> NDArray[f32]:
         pairs = 2.0 ** rng.integers(-3, 4, (c.num_key_value_heads, len(c.frequencies)))
@@ -157,7 +169,10 @@ def with_options(
 
     def options(window: int) -> Options:
         return Options(
-            rng.standard_normal(size).astype(f32) if bias else None,
+            biases(size),
+            biases(c.hidden_size),
+            biases(2 * c.intermediate_size),
+            biases(c.hidden_size),
             rng.uniform(0.5, 1.5, c.head_dim).astype(f32) if norm else None,
             rng.uniform(0.5, 1.5, c.head_dim).astype(f32) if norm else None,
             window,
