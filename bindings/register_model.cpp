@@ -86,18 +86,6 @@ py::tuple capture_qkv(Decoder& decoder, const py::array& ids, KVCache& cache, si
   return py::make_tuple(q, k, v);
 }
 
-void register_cache(py::module_& m) {
-  py::class_<KVCache, std::shared_ptr<KVCache>>(m, "KVCache")
-      .def(py::init<size_t, size_t, size_t, size_t>(), py::arg("num_layers"), py::arg("num_key_value_heads"),
-           py::arg("head_dim"), py::arg("max_len"))
-      .def("__len__", &KVCache::length)
-      .def_property_readonly("max_len", &KVCache::max_len)
-      .def_property_readonly("nbytes", &KVCache::nbytes)
-      .def("bytes_for", &KVCache::bytes_for, py::arg("length"))
-      .def("truncate", &KVCache::truncate, py::arg("length"))
-      .def("fork", &KVCache::fork);
-}
-
 void register_config(py::module_& m) {
   py::class_<DecoderConfig>(m, "DecoderConfig")
       .def(py::init([](size_t vocab_size, size_t hidden_size, size_t intermediate_size, size_t num_hidden_layers,
@@ -141,7 +129,6 @@ void register_config(py::module_& m) {
 }  // namespace
 
 void register_model(py::module_& m) {
-  register_cache(m);
   register_config(m);
   py::class_<DecoderLayer, std::shared_ptr<DecoderLayer>>(m, "DecoderLayer")
       .def(py::init(&make_layer), py::kw_only(), py::arg("input_layernorm").noconvert(), py::arg("qkv_proj"),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 S8 = NDArray[np.int8]
+S16 = NDArray[np.int16]
 U8 = NDArray[np.uint8]
 S32 = NDArray[np.int32]
 
@@ -243,6 +244,18 @@ class KVCache:
     def truncate(self, length: int) -> None: ...
     def fork(self) -> KVCache:
         """The same content; full blocks are shared, nothing is copied until written."""
+    def rows(self, layer: int, count: int) -> tuple[S8, F32, S8, S16]:
+        """Rows [0, count) of a layer, in an order that is the same on every ISA.
+
+        k [kv_heads, count, head_dim], its scales [kv_heads, count], v like k, and the logarithms
+        of its scales [kv_heads, count] in counts of 6.6 / 1024.
+        """
+    def append_rows(self, layers: Sequence[tuple[S8, F32, S8, S16]]) -> None:
+        """Appends what ``rows`` gives for every layer. Releases the GIL.
+
+        ValueError for other shapes, and for values that no cache holds; ContextOverflowError. The
+        cache is then as it was.
+        """
 
 class DecoderConfig:
     def __init__(

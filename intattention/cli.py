@@ -52,6 +52,10 @@ Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
 Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
 Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
 System = Annotated[str, typer.Option(help="System message.")]
+SessionFile = Annotated[
+    Path | None,
+    typer.Option("--session", metavar="FILE", help="Start from this cache and save it at the end."),
+]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -121,6 +125,7 @@ def generate(
     isa: Isa = "",
     ctx: Ctx = 0,
     weights: Weights = "w4g32a",
+    session: SessionFile = None,
     debug: Debug = False,
 ) -> None:
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
@@ -130,6 +135,8 @@ def generate(
     if not prompt:
         raise ValueError("the prompt is empty")
     llm = _load(model, threads, cpus, isa, ctx, weights)
+    if session is not None and session.exists():
+        llm.load_session(session)
     if raw or llm.tokenizer.chat_template is None:
         pieces = llm.generate(system + prompt, stream=True, **options)
     else:
@@ -139,6 +146,8 @@ def generate(
     finally:
         typer.echo()
         _write_stats(llm)
+    if session is not None:
+        llm.save_session(session)
 
 
 @app.command()

@@ -218,6 +218,25 @@ class LLM:
         self._ticket += 1
         self._session = Session(self._decoder, self.context)
 
+    def save_session(self, path: str | Path) -> int:
+        """Writes the tokens in the cache, and their keys and values, to a file; returns how many.
+
+        The file appears whole and durable or, whenever the process dies, the older one stays. It
+        can be read on any machine, with the same model. ValueError if the cache is empty. OSError.
+        """
+        return self._session.save(Path(path))
+
+    def load_session(self, path: str | Path) -> int:
+        """Replaces the cache by that of a file; returns its tokens.
+
+        The next prompt that begins as the saved text does computes only what is new, and gives
+        the same bits as if nothing had been saved. SessionFileError: damaged, or of another model.
+        ContextOverflowError: longer than ``context``. OSError. The cache is then as it was.
+        """
+        tokens = self._session.load(Path(path))
+        self._ticket += 1
+        return tokens
+
     def _run(
         self,
         ids: list[int],

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from intattention._core import ContextOverflowError, Decoder
 from intattention.dtypes import F32
+from intattention.session_file import read_session, write_session
 
 PREFILL_CHUNK = 256  # tokens per call; Ctrl-C and progress come between calls
 
@@ -39,8 +41,7 @@ class Session:
                 f"the prompt has {len(ids)} tokens, the context {self.context}: "
                 "at least one must be left for the answer"
             )
-        # An interrupted call may have left the two different; only what both hold is valid.
-        limit = min(len(self._ids), len(self._cache), len(ids) - 1)
+        limit = min(self._valid(), len(ids) - 1)
         common = next((i for i in range(limit) if self._ids[i] != ids[i]), limit)
         self._cache.truncate(common)
         self._ids = list(ids[:common])
@@ -61,6 +62,29 @@ class Session:
     def step(self, token: int) -> F32:
         """Appends one token; returns the logits ``[vocab]`` after it."""
         return self._forward([token], want_logits=True)
+
+    def save(self, path: Path) -> int:
+        """Writes tokens, keys and values to a file; returns how many tokens. See ``read_session``.
+
+        ValueError if there are none. OSError.
+        """
+        ids = self._ids[: self._valid()]
+        if not ids:
+            raise ValueError("the session holds no tokens yet")
+        write_session(path, self._decoder, ids, self._cache)
+        return len(ids)
+
+    def load(self, path: Path) -> int:
+        """Takes the place of what is held by what a file holds; returns how many tokens.
+
+        SessionFileError, ContextOverflowError or OSError; the session is then as it was.
+        """
+        self._ids, self._cache = read_session(path, self._decoder, self.context)
+        return len(self._ids)
+
+    def _valid(self) -> int:
+        """Tokens that both hold: an interrupted call may have left ids and cache different."""
+        return min(len(self._ids), len(self._cache))
 
     def _forward(self, ids: Sequence[int], want_logits: bool) -> F32:
         array = np.array(ids, dtype=np.int32)
