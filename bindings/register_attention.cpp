@@ -103,7 +103,7 @@ py::array_t<float> run(const py::array& q, const py::array& k, const py::array& 
   const GroupedQueries queries(pool, shape, args.q);
   AttentionWorkspace workspace;
   if (clock != nullptr) clock->attach(workspace);
-  attention(pool, shape, queries.q.as<int8_t>(), queries.scale.as<float>(), cache, 0, {out_data, d, q_len * d},
+  attention(pool, {{shape, queries.q.as<int8_t>(), queries.scale.as<float>(), &cache, {out_data, d, q_len * d}}}, 0,
             workspace);
   return out;
 }

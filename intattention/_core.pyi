@@ -340,6 +340,15 @@ class Decoder:
         Returns float32 [1, vocab] ("last"), [T, vocab] ("all") or [0, vocab] ("none"). On any
         exception the cache is as it was. Releases the GIL.
         """
+    def forward_batch(
+        self,
+        ids: Sequence[S32],
+        caches: Sequence[KVCache],
+        logits: Sequence[Literal["last", "all", "none"]],
+    ) -> F32:
+        """``forward`` for several sequences at once, each with a cache of its own: the weights are
+        read once for all. The rows of each sequence follow those of the one before; their bits
+        are those of ``forward``. On any exception all caches are as they were."""
     def capture_qkv(self, ids: S32, cache: KVCache, layer: int) -> tuple[F32, F32, F32]:
         """What attention of ``layer`` sees for ``ids`` appended to the cache, for studies.
 

@@ -1,4 +1,4 @@
-"""The command line: generate, chat, pack, info, doctor; bench, energy and eval."""
+"""The command line: generate, chat, pack, info, doctor; serve, bench, energy and eval."""
 
 import json
 import os
@@ -12,8 +12,19 @@ import typer
 import intattention
 from intattention import LLM, machine, reports
 from intattention.bench.cli import app as bench_app
-from intattention.checkpoint import FloatFormat, requantised_note
-from intattention.cli_options import MODELS, Cpus, Debug, Isa, ModelArgument, Threads, usage
+from intattention.checkpoint import requantised_note
+from intattention.cli_model import load_llm
+from intattention.cli_options import (
+    Cpus,
+    Ctx,
+    Debug,
+    Isa,
+    Model,
+    ModelArgument,
+    Threads,
+    Weights,
+    usage,
+)
 from intattention.energy.cli import app as energy_app
 from intattention.errors import ContextOverflowError, IntAttentionError, NumericError
 from intattention.eval.cli import app as eval_app
@@ -22,6 +33,7 @@ from intattention.pack import pack_model
 from intattention.progress import progress_bar
 from intattention.questions import questions
 from intattention.sampling import SamplingParams
+from intattention.serve.cli import serve
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
 EXPECTED_ERRORS = (IntAttentionError, NumericError, ValueError, RuntimeError, OSError, MemoryError)
@@ -37,10 +49,8 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(energy_app, name="energy")
 app.add_typer(eval_app, name="eval")
+app.command()(serve)
 
-Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
-Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
-Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
 MaxNewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
 ]
@@ -134,7 +144,7 @@ def generate(
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
         raise ValueError("the prompt is empty")
-    llm = _load(model, threads, cpus, isa, ctx, weights)
+    llm = load_llm(model, threads, cpus, isa, ctx, weights)
     if session is not None and session.exists():
         llm.load_session(session)
     if raw or llm.tokenizer.chat_template is None:
@@ -172,7 +182,7 @@ def chat(
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     options |= {"max_new_tokens": max_new_tokens, "stop": stop}
-    llm = _load(model, threads, cpus, isa, ctx, weights)
+    llm = load_llm(model, threads, cpus, isa, ctx, weights)
     messages = _messages(system)
     for question in questions():
         messages.append({"role": "user", "content": question})
@@ -254,19 +264,6 @@ def _sampling(
     }
     SamplingParams(**options)  # type: ignore[arg-type]
     return options
-
-
-def _load(model: str, threads: int, cpus: str, isa: str, ctx: int, weights: FloatFormat) -> LLM:
-    with usage():
-        pinned = machine.parse_cpus(cpus) if cpus else None
-        if isa:
-            intattention.use_isa(isa)
-    path = find_model(model, show_progress=sys.stderr.isatty())
-    with progress_bar("loading") as progress:
-        llm = LLM.load(path, threads, pinned, ctx or None, progress, weights)
-    for note in llm.notes:
-        typer.echo(f"note: {note}", err=True)
-    return llm
 
 
 def _messages(system: str, *user: str) -> list[dict[str, str]]:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 from intattention import models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
+from intattention.answer import Answer
 from intattention.chat_template import Message, Tool
 from intattention.checkpoint import FloatFormat, requantised_note
 from intattention.context import checked_context, fitting_context
-from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.errors import ModelFileError
 from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
-from intattention.sampling import Sampler, SamplingParams
+from intattention.sampling import SamplingParams
 from intattention.session import Clock, Session
 from intattention.stats import GenerationStats
-from intattention.stop_strings import StopStrings, checked_stop
-from intattention.tokenizer import TextStream, TextTokenizer
+from intattention.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -203,14 +203,11 @@ class LLM:
 
         The model file's chat template makes the prompt, with ``tools`` if it knows them;
         everything else is as in ``generate``.
-        UnsupportedModelError if the model has no chat template. The template is the file's own
-        text: control tokens that a message's content spells out are recognised as such.
+        UnsupportedModelError if the model has no chat template. Control tokens that a message
+        spells out are text like any other.
         """
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-        if self.tokenizer.chat_template is None:
-            raise UnsupportedModelError("the model has no chat template; use generate()")
-        text = self.tokenizer.chat_template.render(messages, tools=tools)
-        ids = self.tokenizer.encode(text, add_bos=False)
+        ids = self.tokenizer.encode_chat(messages, tools)
         return self._run(ids, params, max_new_tokens, stop, stream, at_start=True)
 
     def reset(self) -> None:
@@ -246,69 +243,34 @@ class LLM:
         stream: bool,
         at_start: bool = False,
     ) -> str | Iterator[str]:
-        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
-            raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer >= 0")
-        if max_new_tokens < 0:
-            raise ValueError(f"max_new_tokens is {max_new_tokens}, expected >= 0")
-        if not ids:
-            raise ValueError("the prompt has no tokens")
+        answer = Answer(self.tokenizer, ids, params, max_new_tokens, self.context, stop, at_start)
         self._ticket += 1
         stats = GenerationStats(prompt_tokens=len(ids), reused_tokens=self._session.rewind(ids))
         self.last_stats = stats
-        sampler = Sampler(params, seen=ids)
-        tokens = self._tokens(ids, sampler, max_new_tokens, stats, self._ticket)
-        text = self.tokenizer.stream(at_start=at_start)
-        pieces = self._pieces(tokens, text, StopStrings(checked_stop(stop)), stats)
+        pieces = self._pieces(ids[stats.reused_tokens :], answer, stats, self._ticket)
         return pieces if stream else "".join(pieces)
 
-    def _tokens(
-        self,
-        ids: list[int],
-        sampler: Sampler,
-        max_new_tokens: int,
-        stats: GenerationStats,
-        ticket: int,
-    ) -> Iterator[int]:
-        """New tokens without the one that ends the turn; fills ``stats``."""
-        if max_new_tokens == 0:
-            stats.finish_reason = "length"
-            return
-        vocab = self.tokenizer.vocab_size  # the model may have padding rows beyond it
+    def _pieces(
+        self, new_ids: list[int], answer: Answer, stats: GenerationStats, ticket: int
+    ) -> Iterator[str]:
+        """Text pieces of ``answer``, none empty; fills ``stats``."""
         prompt_clock, decode_clock = Clock(), Clock()
         self._check_ticket(ticket)
-        with prompt_clock:
-            new_ids = ids[stats.reused_tokens :]
-            token = sampler.choose(self._session.prefill(new_ids, self.prefill_progress)[:vocab])
-        stats.prompt_seconds = prompt_clock.seconds
-        while token not in self.tokenizer.end_ids:
-            stats.generated_tokens += 1
-            yield token
-            self._check_ticket(ticket)
-            if stats.generated_tokens == max_new_tokens:
-                stats.finish_reason = "length"
-                return
-            if len(self._session) == self.context:
-                stats.finish_reason = "context"
-                return
-            with decode_clock:
-                token = sampler.choose(self._session.step(token)[:vocab])
-            stats.decode_tokens += 1
-            stats.decode_seconds = decode_clock.seconds
-        stats.finish_reason = "eos"
-
-    def _pieces(
-        self, tokens: Iterator[int], text: TextStream, stop: StopStrings, stats: GenerationStats
-    ) -> Iterator[str]:
-        """Text pieces of ``tokens``, cut at stop strings; never empty, never half a character."""
-        for token in tokens:
-            if piece := stop.push(text.push(token)):
+        while not answer.finish_reason:
+            if not answer.tokens:
+                with prompt_clock:
+                    piece = answer.push(self._session.prefill(new_ids, self.prefill_progress))
+            else:
+                with decode_clock:
+                    piece = answer.push(self._session.step(answer.tokens[-1]))
+                stats.decode_tokens += 1
+            stats.prompt_seconds, stats.decode_seconds = prompt_clock.seconds, decode_clock.seconds
+            stats.generated_tokens = len(answer.tokens)
+            stats.finish_reason = answer.finish_reason
+            if piece:
                 yield piece
-            if stop.hit:
-                stats.finish_reason = "stop"
-                return
-        piece = stop.push(text.flush())
-        if piece := piece + stop.flush():
-            yield piece
+                self._check_ticket(ticket)
+        stats.finish_reason = answer.finish_reason
 
     def _check_ticket(self, ticket: int) -> None:
         if ticket != self._ticket:
