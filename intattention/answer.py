@@ -46,6 +46,11 @@ class Answer:
         self._max_new_tokens = max_new_tokens
         self._room = context - len(prompt) + 1
 
+    @property
+    def tokens_left(self) -> int:
+        """Tokens that may come at most."""
+        return min(self._max_new_tokens, self._room) - len(self.tokens)
+
     def push(self, logits: F32) -> str:
         """The text that is complete after the next token, given the logits ``[vocab]`` for it.
 

@@ -61,6 +61,9 @@ MinP = Annotated[float, typer.Option(help="Drop tokens below this fraction of th
 Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
 Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
 Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
+Lookup = Annotated[
+    int, typer.Option(min=0, max=64, help="Guess so many tokens from the text itself; 0: off.")
+]
 System = Annotated[str, typer.Option(help="System message.")]
 SessionFile = Annotated[
     Path | None,
@@ -130,6 +133,7 @@ def generate(
     repetition_penalty: Penalty = 1.0,
     seed: Seed = -1,
     stop: Stop = [],  # noqa: B006 - typer copies it
+    lookup: Lookup = 0,
     threads: Threads = 0,
     cpus: Cpus = "",
     isa: Isa = "",
@@ -140,7 +144,7 @@ def generate(
 ) -> None:
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options |= {"max_new_tokens": max_new_tokens, "stop": stop}
+    options |= {"max_new_tokens": max_new_tokens, "stop": stop, "lookup": lookup}
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
         raise ValueError("the prompt is empty")
@@ -172,6 +176,7 @@ def chat(
     repetition_penalty: Penalty = 1.0,
     seed: Seed = -1,
     stop: Stop = [],  # noqa: B006 - typer copies it
+    lookup: Lookup = 0,
     threads: Threads = 0,
     cpus: Cpus = "",
     isa: Isa = "",
@@ -181,7 +186,7 @@ def chat(
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options |= {"max_new_tokens": max_new_tokens, "stop": stop}
+    options |= {"max_new_tokens": max_new_tokens, "stop": stop, "lookup": lookup}
     llm = load_llm(model, threads, cpus, isa, ctx, weights)
     messages = _messages(system)
     for question in questions():
@@ -285,10 +290,11 @@ def _write(pieces: Iterable[str]) -> None:
 
 def _write_stats(llm: LLM) -> None:
     stats = llm.last_stats
+    guesses = f" ({stats.accepted_tokens} of {stats.drafted_tokens} guesses accepted)"
     typer.echo(
         f"prompt {stats.prompt_tokens} tokens ({stats.reused_tokens} reused), "
         f"{stats.prompt_tokens_per_second:.1f} tok/s; decode {stats.generated_tokens} tokens, "
-        f"{stats.decode_tokens_per_second:.1f} tok/s; "
+        f"{stats.decode_tokens_per_second:.1f} tok/s{guesses if stats.drafted_tokens else ''}; "
         f"peak memory {machine.format_bytes(machine.peak_memory_bytes())}",
         err=True,
     )

@@ -15,6 +15,7 @@ from intattention.context import checked_context, fitting_context
 from intattention.errors import ModelFileError
 from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
+from intattention.prompt_lookup import Drafter
 from intattention.sampling import SamplingParams
 from intattention.session import Clock, Session
 from intattention.stats import GenerationStats
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         repetition_penalty: float
         seed: int | None
         stop: str | Sequence[str] | None
+        lookup: int
 
 
 class LLM:
@@ -148,13 +150,17 @@ class LLM:
         repetition_penalty: float = 1.0,
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
+        lookup: int = 0,
         stream: bool = False,
     ) -> str | Iterator[str]:
         """Continues ``prompt``: the whole text, or with ``stream`` an iterator of its pieces.
 
         Ends at a token that ends a turn, before a stop string, after ``max_new_tokens``, or when
         the context is full; ``last_stats.finish_reason`` says which. The sampling arguments are
-        those of ``SamplingParams``; temperature 0 is greedy and deterministic.
+        those of ``SamplingParams``; temperature 0 is greedy and deterministic. ``lookup``: guess up
+        to so many tokens (at most 64) from what followed the same words earlier in the text, and
+        check them in one pass; the answer stays the same to the token, and comes sooner where it
+        repeats its prompt.
 
         ValueError: an empty prompt or an argument out of range. ContextOverflowError: the prompt
         leaves no room for an answer. An iterator that is continued after another call on this LLM
@@ -164,7 +170,7 @@ class LLM:
             raise ValueError("the prompt is empty")
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         ids = self.tokenizer.encode(prompt)
-        return self._run(ids, params, max_new_tokens, stop, stream)
+        return self._run(ids, params, max_new_tokens, stop, lookup, stream)
 
     @overload
     def chat(
@@ -197,6 +203,7 @@ class LLM:
         repetition_penalty: float = 1.0,
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
+        lookup: int = 0,
         stream: bool = False,
     ) -> str | Iterator[str]:
         """The assistant's answer to ``messages`` ({"role": ..., "content": ...}, oldest first).
@@ -208,7 +215,7 @@ class LLM:
         """
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         ids = self.tokenizer.encode_chat(messages, tools)
-        return self._run(ids, params, max_new_tokens, stop, stream, at_start=True)
+        return self._run(ids, params, max_new_tokens, stop, lookup, stream, at_start=True)
 
     def reset(self) -> None:
         """Forgets the conversation and frees the cache."""
@@ -240,18 +247,25 @@ class LLM:
         params: SamplingParams,
         max_new_tokens: int,
         stop: str | Sequence[str] | None,
+        lookup: int,
         stream: bool,
         at_start: bool = False,
     ) -> str | Iterator[str]:
         answer = Answer(self.tokenizer, ids, params, max_new_tokens, self.context, stop, at_start)
+        drafter = Drafter(ids, lookup)
         self._ticket += 1
         stats = GenerationStats(prompt_tokens=len(ids), reused_tokens=self._session.rewind(ids))
         self.last_stats = stats
-        pieces = self._pieces(ids[stats.reused_tokens :], answer, stats, self._ticket)
+        pieces = self._pieces(ids[stats.reused_tokens :], answer, drafter, stats, self._ticket)
         return pieces if stream else "".join(pieces)
 
     def _pieces(
-        self, new_ids: list[int], answer: Answer, stats: GenerationStats, ticket: int
+        self,
+        new_ids: list[int],
+        answer: Answer,
+        drafter: Drafter,
+        stats: GenerationStats,
+        ticket: int,
     ) -> Iterator[str]:
         """Text pieces of ``answer``, none empty; fills ``stats``."""
         prompt_clock, decode_clock = Clock(), Clock()
@@ -259,18 +273,33 @@ class LLM:
         while not answer.finish_reason:
             if not answer.tokens:
                 with prompt_clock:
-                    piece = answer.push(self._session.prefill(new_ids, self.prefill_progress))
+                    pieces = [answer.push(self._session.prefill(new_ids, self.prefill_progress))]
             else:
                 with decode_clock:
-                    piece = answer.push(self._session.step(answer.tokens[-1]))
-                stats.decode_tokens += 1
+                    pieces = self._step(answer, drafter, stats)
             stats.prompt_seconds, stats.decode_seconds = prompt_clock.seconds, decode_clock.seconds
             stats.generated_tokens = len(answer.tokens)
             stats.finish_reason = answer.finish_reason
-            if piece:
+            for piece in filter(None, pieces):
                 yield piece
                 self._check_ticket(ticket)
         stats.finish_reason = answer.finish_reason
+
+    def _step(self, answer: Answer, drafter: Drafter, stats: GenerationStats) -> list[str]:
+        """One pass over the weights: the next token, and those that were guessed right."""
+        draft = drafter.draft(answer)
+        logits = self._session.step([answer.tokens[-1], *draft])
+        pieces = []
+        for row, guess in zip(logits, [*draft, None], strict=True):
+            pieces.append(answer.push(row))
+            if answer.finish_reason or answer.chosen != guess:
+                break
+        self._session.drop(len(logits) - len(pieces))
+        stats.decode_steps += 1
+        stats.decode_tokens += len(pieces)
+        stats.drafted_tokens += len(draft)
+        stats.accepted_tokens += len(pieces) - 1
+        return pieces
 
     def _check_ticket(self, ticket: int) -> None:
         if ticket != self._ticket:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -54,14 +55,20 @@ class Session:
         for start in range(0, len(ids), PREFILL_CHUNK):
             chunk = ids[start : start + PREFILL_CHUNK]
             last = start + len(chunk) == len(ids)
-            logits = self._forward(chunk, want_logits=last)
+            logits = self._forward(chunk, "last" if last else "none")
             if progress is not None:
                 progress(start + len(chunk), len(ids))
-        return logits
+        return logits.reshape(-1)
 
-    def step(self, token: int) -> F32:
-        """Appends one token; returns the logits ``[vocab]`` after it."""
-        return self._forward([token], want_logits=True)
+    def step(self, ids: Sequence[int]) -> F32:
+        """Appends tokens; returns the logits ``[len(ids), vocab]`` after each."""
+        return self._forward(ids, "all")
+
+    def drop(self, count: int) -> None:
+        """Takes back the last ``count`` tokens."""
+        length = len(self._cache) - count
+        self._cache.truncate(length)
+        del self._ids[length:]
 
     def save(self, path: Path) -> int:
         """Writes tokens, keys and values to a file; returns how many tokens. See ``read_session``.
@@ -86,11 +93,10 @@ class Session:
         """Tokens that both hold: an interrupted call may have left ids and cache different."""
         return min(len(self._ids), len(self._cache))
 
-    def _forward(self, ids: Sequence[int], want_logits: bool) -> F32:
-        array = np.array(ids, dtype=np.int32)
-        logits = self._decoder.forward(array, self._cache, "last" if want_logits else "none")
+    def _forward(self, ids: Sequence[int], rows: Literal["last", "all", "none"]) -> F32:
+        logits = self._decoder.forward(np.array(ids, dtype=np.int32), self._cache, rows)
         self._ids.extend(ids)
-        return logits.reshape(-1)
+        return logits
 
 
 class Clock:
