@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from intattention.constraints import Constraint
 from intattention.dtypes import F32
 from intattention.sampling import Sampler, SamplingParams
 from intattention.stats import FinishReason
@@ -21,9 +24,11 @@ class Answer:
         context: int,
         stop: str | Sequence[str] | None = None,
         at_start: bool = False,
+        constraint: Constraint | None = None,
     ) -> None:
         """``context``: tokens that prompt and answer may have together, the last one apart, which
-        needs no place in a cache. ``at_start``: see ``TextTokenizer.stream``.
+        needs no place in a cache. ``at_start``: see ``TextTokenizer.stream``. ``constraint``: what
+        the text must fit; a fresh one.
 
         ValueError: ``max_new_tokens`` or ``stop`` out of range, or an empty prompt.
         """
@@ -40,6 +45,7 @@ class Answer:
         self.finish_reason: FinishReason = "" if max_new_tokens else "length"
         self._end_ids = tokenizer.end_ids
         self._vocab = tokenizer.vocab_size  # the model may have padding rows beyond it
+        self._constraint = constraint
         self._sampler = Sampler(params, seen=prompt)
         self._text = tokenizer.stream(at_start=at_start)
         self._stop = StopStrings(checked_stop(stop))
@@ -54,12 +60,18 @@ class Answer:
     def push(self, logits: F32) -> str:
         """The text that is complete after the next token, given the logits ``[vocab]`` for it.
 
-        Never half a character, nor a part of a stop string; may be empty.
+        Never half a character, nor a part of a stop string; may be empty. ValueError if the
+        constraint becomes too complex.
         """
-        token = self.chosen = self._sampler.choose(logits[: self._vocab])
+        logits = logits[: self._vocab]
+        if self._constraint is not None:
+            logits = np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
+        token = self.chosen = self._sampler.choose(logits)
         if token in self._end_ids:
             self.finish_reason = "eos"
             return self._rest()
+        if self._constraint is not None:
+            self._constraint.push(token)
         self.tokens.append(token)
         piece = self._stop.push(self._text.push(token))
         if self._stop.hit:

@@ -61,6 +61,10 @@ MinP = Annotated[float, typer.Option(help="Drop tokens below this fraction of th
 Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
 Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
 Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
+JsonSchema = Annotated[
+    Path | None, typer.Option("--json-schema", metavar="FILE", help="What the answer must fit.")
+]
+Regex = Annotated[str, typer.Option(help="What the whole answer must match.")]
 Lookup = Annotated[
     int, typer.Option(min=0, max=64, help="Guess so many tokens from the text itself; 0: off.")
 ]
@@ -134,6 +138,8 @@ def generate(
     seed: Seed = -1,
     stop: Stop = [],  # noqa: B006 - typer copies it
     lookup: Lookup = 0,
+    json_schema: JsonSchema = None,
+    regex: Regex = "",
     threads: Threads = 0,
     cpus: Cpus = "",
     isa: Isa = "",
@@ -145,6 +151,7 @@ def generate(
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     options |= {"max_new_tokens": max_new_tokens, "stop": stop, "lookup": lookup}
+    options |= {"json_schema": json_schema and json_schema.read_text(), "regex": regex or None}
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
         raise ValueError("the prompt is empty")

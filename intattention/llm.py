@@ -11,6 +11,7 @@ from intattention._core import Decoder, DecoderConfig, ThreadPool
 from intattention.answer import Answer
 from intattention.chat_template import Message, Tool
 from intattention.checkpoint import FloatFormat, requantised_note
+from intattention.constraints import Constraint, Constraints, Schema
 from intattention.context import checked_context, fitting_context
 from intattention.errors import ModelFileError
 from intattention.model_file import open_model_file
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
         seed: int | None
         stop: str | Sequence[str] | None
         lookup: int
+        json_schema: Schema | None
+        regex: str | None
 
 
 class LLM:
@@ -53,6 +56,7 @@ class LLM:
         self._session = Session(decoder, context)
         self._ticket = 0
         self.tokenizer = tokenizer
+        self.constraints = Constraints(tokenizer)
         self.last_stats = GenerationStats()
         self.notes: list[str] = []
         """What loading decided and a person may want to know, in sentences."""
@@ -151,6 +155,8 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
         lookup: int = 0,
+        json_schema: Schema | None = None,
+        regex: str | None = None,
         stream: bool = False,
     ) -> str | Iterator[str]:
         """Continues ``prompt``: the whole text, or with ``stream`` an iterator of its pieces.
@@ -160,7 +166,8 @@ class LLM:
         those of ``SamplingParams``; temperature 0 is greedy and deterministic. ``lookup``: guess up
         to so many tokens (at most 64) from what followed the same words earlier in the text, and
         check them in one pass; the answer stays the same to the token, and comes sooner where it
-        repeats its prompt.
+        repeats its prompt. ``json_schema`` or ``regex``: what the whole answer must fit, unless
+        ``max_new_tokens`` or the context cut it short; needs the extra "constraints".
 
         ValueError: an empty prompt or an argument out of range. ContextOverflowError: the prompt
         leaves no room for an answer. An iterator that is continued after another call on this LLM
@@ -170,7 +177,8 @@ class LLM:
             raise ValueError("the prompt is empty")
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         ids = self.tokenizer.encode(prompt)
-        return self._run(ids, params, max_new_tokens, stop, lookup, stream)
+        constraint = self.constraints.make(json_schema, regex)
+        return self._run(ids, params, max_new_tokens, stop, lookup, constraint, stream)
 
     @overload
     def chat(
@@ -204,6 +212,8 @@ class LLM:
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
         lookup: int = 0,
+        json_schema: Schema | None = None,
+        regex: str | None = None,
         stream: bool = False,
     ) -> str | Iterator[str]:
         """The assistant's answer to ``messages`` ({"role": ..., "content": ...}, oldest first).
@@ -215,7 +225,8 @@ class LLM:
         """
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         ids = self.tokenizer.encode_chat(messages, tools)
-        return self._run(ids, params, max_new_tokens, stop, lookup, stream, at_start=True)
+        constraint = self.constraints.make(json_schema, regex)
+        return self._run(ids, params, max_new_tokens, stop, lookup, constraint, stream, True)
 
     def reset(self) -> None:
         """Forgets the conversation and frees the cache."""
@@ -248,10 +259,13 @@ class LLM:
         max_new_tokens: int,
         stop: str | Sequence[str] | None,
         lookup: int,
+        constraint: Constraint | None,
         stream: bool,
         at_start: bool = False,
     ) -> str | Iterator[str]:
-        answer = Answer(self.tokenizer, ids, params, max_new_tokens, self.context, stop, at_start)
+        answer = Answer(
+            self.tokenizer, ids, params, max_new_tokens, self.context, stop, at_start, constraint
+        )
         drafter = Drafter(ids, lookup)
         self._ticket += 1
         stats = GenerationStats(prompt_tokens=len(ids), reused_tokens=self._session.rewind(ids))

@@ -59,7 +59,10 @@ class Sampler:
         self._seen = set(seen)
 
     def choose(self, logits: F32) -> int:
-        """The next token id, given float32 logits ``[vocab]`` (not modified)."""
+        """The next token id, given float32 logits ``[vocab]`` (not modified).
+
+        Logits of -inf are never chosen; one at least must be finite.
+        """
         params = self.params
         if params.repetition_penalty != 1.0:
             logits = self._penalized(logits)
@@ -87,9 +90,9 @@ def candidates(logits: F32, params: SamplingParams) -> tuple[NDArray[np.intp], F
     In order of id; most likely first if top_p cuts. Needs temperature > 0.
     """
     p = np.exp((logits.astype(np.float64) - logits.max()) / params.temperature)  # the best has 1
-    ids = np.arange(p.size)
-    if 0 < params.top_k < p.size:
-        ids = np.sort(np.argpartition(-p, params.top_k - 1)[: params.top_k])
+    ids = np.flatnonzero(p)
+    if 0 < params.top_k < ids.size:
+        ids = np.sort(ids[np.argpartition(-p[ids], params.top_k - 1)[: params.top_k]])
     total = p[ids].sum()
     if params.min_p > 0:
         ids = ids[p[ids] >= params.min_p]

@@ -1,7 +1,8 @@
 """Text <-> token ids, from a checkpoint's metadata."""
 
 import codecs
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from intattention import gguf_vocabulary, hf_vocabulary
@@ -86,6 +87,13 @@ class TextTokenizer:
     def _plain_ids(self, text: str) -> list[int]:
         tokenizer, plain = self._vocabulary.tokenizer, self._guard.plain(text)
         return list(tokenizer.encode(plain, add_special_tokens=False).ids) if plain else []
+
+    def plain_encoder(self) -> Callable[[str], list[int]]:
+        """An encoder without BOS to which control tokens are text like any other; of its own, so
+        that it may be used in another thread."""
+        tokenizer = copy.deepcopy(self._vocabulary.tokenizer)
+        tokenizer.encode_special_tokens = True
+        return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
