@@ -364,3 +364,48 @@ def test_metrics(served: Live) -> None:
     assert not math.isnan(served.metric("intattention_cache_bytes"))
     text = served.request("GET", "/metrics")[1]
     assert 'intattention_requests_total{path="/v1/completions",status="200"}' in text
+
+
+# constrained answers --------------------------------------------------------------------------
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+def test_response_format(client: openai.OpenAI, tiny: LLM) -> None:
+    pytest.importorskip("llguidance")
+    response_format: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+    options = {"temperature": 1.0, "seed": 3, "max_tokens": 40}
+    reply = client.chat.completions.create(
+        model=MODEL, messages=USER, response_format=response_format, n=3, **options
+    )
+    texts = [choice.message.content for choice in reply.choices]
+    assert all(0 <= json.loads(text)["n"] <= 99 for text in texts)
+    assert texts[0] == tiny.chat(
+        USER, json_schema=SCHEMA, temperature=1.0, seed=3, max_new_tokens=40
+    )
+    reply = client.completions.create(
+        model=MODEL, prompt=PROMPT, extra_body={"regex": "[a-c]{4}"}, **options
+    )
+    assert set(reply.choices[0].text) <= set("abc")
+    assert len(reply.choices[0].text) == 4
+
+
+@pytest.mark.parametrize(
+    ("response_format", "words"),
+    [
+        ({"type": "xml"}, "response_format"),
+        ({"type": "json_schema"}, "json_schema is missing"),
+        ({"type": "json_schema", "json_schema": {"schema": {"type": "nonsense"}}}, "json_schema: "),
+    ],
+)
+def test_bad_response_formats(served: Live, response_format: Any, words: str) -> None:
+    pytest.importorskip("llguidance")
+    status, answer = served.post(
+        "/v1/chat/completions", messages=USER, response_format=response_format
+    )
+    assert status == 400
+    assert words in answer["error"]["message"]

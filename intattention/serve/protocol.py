@@ -1,11 +1,12 @@
 """OpenAI's requests: parsed, checked, and turned into texts to generate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from intattention.constraints import Constraint
 from intattention.errors import UnsupportedModelError
 from intattention.llm import LLM
 from intattention.sampling import SamplingParams
@@ -23,6 +24,7 @@ class Text:
     """One text to generate. ``logprobs``: alternatives per token, None: no log-probabilities.
 
     ``echo``: the prompt's log-probabilities are wanted as well. ``at_start``: a text begins.
+    ``constraint``: what the text must fit; its own, since it changes with every token.
     """
 
     ids: Sequence[int]
@@ -32,6 +34,30 @@ class Text:
     logprobs: int | None
     echo: bool
     at_start: bool
+    constraint: Constraint | None = None
+
+
+class JsonSchema(BaseModel):
+    """OpenAI's name and description are for its own models; the schema always holds."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def schema_asked(self) -> dict[str, Any] | None:
+        """ValueError: a schema was announced and did not come."""
+        if self.type == "json_object":
+            return {"type": "object"}
+        if self.type == "text":
+            return None
+        if self.json_schema is None:
+            raise ValueError("response_format: json_schema is missing")
+        return self.json_schema.json_schema
 
 
 class StreamOptions(BaseModel):
@@ -58,6 +84,8 @@ class Request(BaseModel):
     presence_penalty: Literal[0] | None = None
     frequency_penalty: Literal[0] | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    response_format: ResponseFormat | None = None
+    regex: StrictStr | None = None
 
     @property
     def include_usage(self) -> bool:
@@ -87,7 +115,16 @@ class Request(BaseModel):
         limit = self.token_limit(settings)
         if limit > settings.max_tokens:
             raise ValueError(f"max_tokens is {limit}, the server's limit {settings.max_tokens}")
-        return [self.text(ids, choice, limit) for ids in prompts for choice in range(n)]
+        texts = [self.text(ids, choice, limit) for ids in prompts for choice in range(n)]
+        return [replace(text, constraint=self.constraint(llm)) for text in texts]
+
+    def constraint(self, llm: LLM) -> Constraint | None:
+        """A fresh one. ValueError: not valid, or not to be had in this installation."""
+        schema = self.response_format and self.response_format.schema_asked()
+        try:
+            return llm.constraints.make(schema, self.regex)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
 
     def prompts(self, llm: LLM) -> list[list[int]]:
         raise NotImplementedError

@@ -162,7 +162,10 @@ class Scheduler:
             self._isolate(plan, error)
             return
         for (sequence, _), rows in zip(plan, logits, strict=True):
-            sequence.advance(rows)
+            try:
+                sequence.advance(rows)
+            except ValueError as error:  # its constraint has become too complex
+                sequence.fail(error)
         self._metrics.batch(sum(count for _, count in plan), time.perf_counter() - start)
 
     def _isolate(self, plan: Plan, error: Exception) -> None:

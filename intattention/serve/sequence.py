@@ -36,8 +36,9 @@ class Sequence:
         self.submitted = time.perf_counter()
         self.first_token: float | None = None
         self.answer = Answer(
-            tokenizer, self.ids, text.params, text.max_tokens, context, text.stop, text.at_start
-        )
+            tokenizer, self.ids, text.params, text.max_tokens, context, text.stop, text.at_start,
+            text.constraint,
+        )  # fmt: skip
         self.limit = min(context, len(self.ids) + max(0, text.max_tokens - 1))
         """Tokens that the cache may come to hold."""
         self._vocab = tokenizer.vocab_size
