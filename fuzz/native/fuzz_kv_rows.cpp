@@ -41,7 +41,7 @@ void attend(const KVCache& cache) {
   std::vector<float> out(kHeads * kDim);
   const size_t length = cache.length();
   const AttentionShape shape{kHeads, kHeads, kDim, 1, Mask{length, length - 1, /*causal=*/true}, 0.25f};
-  attention(pool, shape, q.data(), q_scale.data(), cache, 0, {out.data(), kHeads * kDim, kDim}, workspace);
+  attention(pool, {{shape, q.data(), q_scale.data(), &cache, {out.data(), kHeads * kDim, kDim}}}, 0, workspace);
 }
 
 }  // namespace
