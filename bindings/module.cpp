@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, m) {
   bindings::register_threads(m);
   bindings::register_ops(m);
   bindings::register_linear(m);
+  bindings::register_cache(m);
   bindings::register_model(m);
   bindings::register_sampling(m);
   bindings::register_iatt(m);

@@ -13,6 +13,7 @@ void register_attention(pybind11::module_& m);
 void register_attention_study(pybind11::module_& m);
 void register_attention_float(pybind11::module_& m);
 void register_linear(pybind11::module_& m);
+void register_cache(pybind11::module_& m);
 void register_model(pybind11::module_& m);
 void register_sampling(pybind11::module_& m);
 void register_iatt(pybind11::module_& m);

@@ -61,7 +61,7 @@ py::array_t<float> run(const py::array& q, const py::array& k, const py::array& 
   const GroupedQueries queries(pool, HeadTensor::contiguous(args.q, shape.n_heads, q_len, d), shape.n_kv_heads);
   AttentionWorkspace workspace;
   if (clock != nullptr) clock->attach(workspace);
-  attention(pool, shape, queries.q.as<int8_t>(), queries.scale.as<float>(), cache, 0, {out_data, d, q_len * d},
+  attention(pool, {{shape, queries.q.as<int8_t>(), queries.scale.as<float>(), &cache, {out_data, d, q_len * d}}}, 0,
             workspace);
   return out;
 }

@@ -48,24 +48,45 @@ Rope rope_of(const OptionalArray& inverse_frequency, double attention_factor) {
   return rope;
 }
 
-py::array_t<float> forward(Decoder& decoder, const py::array& ids, KVCache& cache, const std::string& logits) {
-  const int32_t* id_data = checked<int32_t>(ids, "ids", 1);
-  const size_t count = dim(ids, 0), vocab = decoder.config().vocab_size;
-  LogitRows rows;
-  if (logits == "last")
-    rows = LogitRows::kLast;
-  else if (logits == "all")
-    rows = LogitRows::kAll;
-  else if (logits == "none")
-    rows = LogitRows::kNone;
-  else
-    throw InvalidArgument(message("logits is '", logits, "', expected 'last', 'all' or 'none'"));
-  const size_t out_rows = rows == LogitRows::kAll ? count : rows == LogitRows::kLast ? 1 : 0;
-  py::array_t<float> out = new_array<float>({out_rows, vocab});
+LogitRows logit_rows(const std::string& logits) {
+  if (logits == "last") return LogitRows::kLast;
+  if (logits == "all") return LogitRows::kAll;
+  if (logits == "none") return LogitRows::kNone;
+  throw InvalidArgument(message("logits is '", logits, "', expected 'last', 'all' or 'none'"));
+}
+
+DecoderInput decoder_input(const py::array& ids, KVCache& cache, const std::string& logits) {
+  const int32_t* data = checked<int32_t>(ids, "ids", 1);
+  return {data, dim(ids, 0), &cache, logit_rows(logits)};
+}
+
+py::array_t<float> forward_all(Decoder& decoder, const std::vector<DecoderInput>& inputs) {
+  size_t rows = 0;
+  for (const DecoderInput& input : inputs)
+    rows += input.rows == LogitRows::kAll ? input.count : input.rows == LogitRows::kLast ? 1 : 0;
+  py::array_t<float> out = new_array<float>({rows, decoder.config().vocab_size});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;
-  decoder.forward(id_data, count, cache, rows, out_data);
+  decoder.forward(inputs, out_data);
   return out;
+}
+
+py::array_t<float> forward(Decoder& decoder, const py::array& ids, KVCache& cache, const std::string& logits) {
+  return forward_all(decoder, {decoder_input(ids, cache, logits)});
+}
+
+py::array_t<float> forward_batch(Decoder& decoder, const std::vector<py::array>& ids,
+                                 const std::vector<std::shared_ptr<KVCache>>& caches,
+                                 const std::vector<std::string>& logits) {
+  if (ids.size() != caches.size() || ids.size() != logits.size())
+    throw InvalidArgument(message("forward_batch: ", ids.size(), " arrays of ids, ", caches.size(), " caches and ",
+                                  logits.size(), " choices of logits"));
+  std::vector<DecoderInput> inputs;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!caches[i]) throw InvalidArgument(message("forward_batch: cache ", i, " is None"));
+    inputs.push_back(decoder_input(ids[i], *caches[i], logits[i]));
+  }
+  return forward_all(decoder, inputs);
 }
 
 // q [heads, T, d], k and v [kv_heads, T, d] of one layer.
@@ -87,18 +108,6 @@ py::tuple capture_qkv(Decoder& decoder, const py::array& ids, KVCache& cache, si
       for (size_t h = 0; h < rows; ++h) std::copy_n(&qkv[(t * rows + h) * d], d, heads[h] + t * d);
   }
   return py::make_tuple(q, k, v);
-}
-
-void register_cache(py::module_& m) {
-  py::class_<KVCache, std::shared_ptr<KVCache>>(m, "KVCache")
-      .def(py::init<size_t, size_t, size_t, size_t>(), py::arg("num_layers"), py::arg("num_key_value_heads"),
-           py::arg("head_dim"), py::arg("max_len"))
-      .def("__len__", &KVCache::length)
-      .def_property_readonly("max_len", &KVCache::max_len)
-      .def_property_readonly("nbytes", &KVCache::nbytes)
-      .def("bytes_for", &KVCache::bytes_for, py::arg("length"))
-      .def("truncate", &KVCache::truncate, py::arg("length"))
-      .def("fork", &KVCache::fork);
 }
 
 void register_config(py::module_& m) {
@@ -144,7 +153,6 @@ void register_config(py::module_& m) {
 }  // namespace
 
 void register_model(py::module_& m) {
-  register_cache(m);
   register_config(m);
   py::class_<DecoderLayer, std::shared_ptr<DecoderLayer>>(m, "DecoderLayer")
       .def(py::init(&make_layer), py::kw_only(), py::arg("input_layernorm").noconvert(), py::arg("qkv_proj"),
@@ -174,6 +182,7 @@ void register_model(py::module_& m) {
           },
           py::arg("max_len"))
       .def("forward", &forward, py::arg("ids").noconvert(), py::arg("cache"), py::arg("logits") = "last")
+      .def("forward_batch", &forward_batch, py::arg("ids"), py::arg("caches"), py::arg("logits"))
       .def("capture_qkv", &capture_qkv, py::arg("ids").noconvert(), py::arg("cache"), py::arg("layer"));
 }
 

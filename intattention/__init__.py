@@ -23,6 +23,7 @@ from intattention.errors import (
     ModelFileError,
     ModelNotFoundError,
     NumericError,
+    SessionFileError,
     UnsupportedModelError,
 )
 from intattention.llm import LLM
@@ -38,6 +39,7 @@ __all__ = [
     "ModelFileError",
     "ModelNotFoundError",
     "NumericError",
+    "SessionFileError",
     "UnsupportedModelError",
     "__version__",
     "active_isa",

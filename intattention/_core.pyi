@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 S8 = NDArray[np.int8]
+S16 = NDArray[np.int16]
 U8 = NDArray[np.uint8]
 S32 = NDArray[np.int32]
 
@@ -243,6 +244,18 @@ class KVCache:
     def truncate(self, length: int) -> None: ...
     def fork(self) -> KVCache:
         """The same content; full blocks are shared, nothing is copied until written."""
+    def rows(self, layer: int, count: int) -> tuple[S8, F32, S8, S16]:
+        """Rows [0, count) of a layer, in an order that is the same on every ISA.
+
+        k [kv_heads, count, head_dim], its scales [kv_heads, count], v like k, and the logarithms
+        of its scales [kv_heads, count] in counts of 6.6 / 1024.
+        """
+    def append_rows(self, layers: Sequence[tuple[S8, F32, S8, S16]]) -> None:
+        """Appends what ``rows`` gives for every layer. Releases the GIL.
+
+        ValueError for other shapes, and for values that no cache holds; ContextOverflowError. The
+        cache is then as it was.
+        """
 
 class DecoderConfig:
     def __init__(
@@ -352,6 +365,15 @@ class Decoder:
         Returns float32 [1, vocab] ("last"), [T, vocab] ("all") or [0, vocab] ("none"). On any
         exception the cache is as it was. Releases the GIL.
         """
+    def forward_batch(
+        self,
+        ids: Sequence[S32],
+        caches: Sequence[KVCache],
+        logits: Sequence[Literal["last", "all", "none"]],
+    ) -> F32:
+        """``forward`` for several sequences at once, each with a cache of its own: the weights are
+        read once for all. The rows of each sequence follow those of the one before; their bits
+        are those of ``forward``. On any exception all caches are as they were."""
     def capture_qkv(self, ids: S32, cache: KVCache, layer: int) -> tuple[F32, F32, F32]:
         """What attention of ``layer`` sees for ``ids`` appended to the cache, for studies.
 

@@ -1,4 +1,4 @@
-"""The command line: generate, chat, pack, info, doctor; bench, energy and eval."""
+"""The command line: generate, chat, pack, info, doctor; serve, bench, energy and eval."""
 
 import json
 import os
@@ -12,12 +12,14 @@ import typer
 import intattention
 from intattention import LLM, machine, reports
 from intattention.bench.cli import app as bench_app
-from intattention.checkpoint import FloatFormat, requantised_note
+from intattention.checkpoint import requantised_note
+from intattention.cli_model import load_llm
 from intattention.cli_options import (
-    MODELS,
     Cpus,
+    Ctx,
     Debug,
     Isa,
+    Model,
     ModelArgument,
     Threads,
     Weights,
@@ -31,6 +33,7 @@ from intattention.pack import pack_model
 from intattention.progress import progress_bar
 from intattention.questions import questions
 from intattention.sampling import SamplingParams
+from intattention.serve.cli import serve
 
 CLICK_ERROR: type[Any] = typer.BadParameter.__mro__[2]  # ClickException, of typer's own click
 EXPECTED_ERRORS = (IntAttentionError, NumericError, ValueError, RuntimeError, OSError, MemoryError)
@@ -46,9 +49,8 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(energy_app, name="energy")
 app.add_typer(eval_app, name="eval")
+app.command()(serve)
 
-Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
-Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
 MaxNewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=0, help="Tokens per answer.")
 ]
@@ -59,7 +61,18 @@ MinP = Annotated[float, typer.Option(help="Drop tokens below this fraction of th
 Penalty = Annotated[float, typer.Option("--repetition-penalty", help="1: off.")]
 Seed = Annotated[int, typer.Option(help="Random seed; -1: a fresh one.")]
 Stop = Annotated[list[str], typer.Option(help="End before this text; may be repeated.")]
+JsonSchema = Annotated[
+    Path | None, typer.Option("--json-schema", metavar="FILE", help="What the answer must fit.")
+]
+Regex = Annotated[str, typer.Option(help="What the whole answer must match.")]
+Lookup = Annotated[
+    int, typer.Option(min=0, max=64, help="Guess so many tokens from the text itself; 0: off.")
+]
 System = Annotated[str, typer.Option(help="System message.")]
+SessionFile = Annotated[
+    Path | None,
+    typer.Option("--session", metavar="FILE", help="Start from this cache and save it at the end."),
+]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -124,20 +137,27 @@ def generate(
     repetition_penalty: Penalty = 1.0,
     seed: Seed = -1,
     stop: Stop = [],  # noqa: B006 - typer copies it
+    lookup: Lookup = 0,
+    json_schema: JsonSchema = None,
+    regex: Regex = "",
     threads: Threads = 0,
     cpus: Cpus = "",
     isa: Isa = "",
     ctx: Ctx = 0,
     weights: Weights = "w4g32a",
+    session: SessionFile = None,
     debug: Debug = False,
 ) -> None:
     """Answer PROMPT (through the model's chat template, if it has one) and exit."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options |= {"max_new_tokens": max_new_tokens, "stop": stop}
+    options |= {"max_new_tokens": max_new_tokens, "stop": stop, "lookup": lookup}
+    options |= {"json_schema": json_schema and json_schema.read_text(), "regex": regex or None}
     prompt = sys.stdin.read() if prompt == "-" else prompt
     if not prompt:
         raise ValueError("the prompt is empty")
-    llm = _load(model, threads, cpus, isa, ctx, weights)
+    llm = load_llm(model, threads, cpus, isa, ctx, weights)
+    if session is not None and session.exists():
+        llm.load_session(session)
     if raw or llm.tokenizer.chat_template is None:
         pieces = llm.generate(system + prompt, stream=True, **options)
     else:
@@ -147,6 +167,8 @@ def generate(
     finally:
         typer.echo()
         _write_stats(llm)
+    if session is not None:
+        llm.save_session(session)
 
 
 @app.command()
@@ -161,6 +183,7 @@ def chat(
     repetition_penalty: Penalty = 1.0,
     seed: Seed = -1,
     stop: Stop = [],  # noqa: B006 - typer copies it
+    lookup: Lookup = 0,
     threads: Threads = 0,
     cpus: Cpus = "",
     isa: Isa = "",
@@ -170,8 +193,8 @@ def chat(
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D leaves."""
     options = _sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options |= {"max_new_tokens": max_new_tokens, "stop": stop}
-    llm = _load(model, threads, cpus, isa, ctx, weights)
+    options |= {"max_new_tokens": max_new_tokens, "stop": stop, "lookup": lookup}
+    llm = load_llm(model, threads, cpus, isa, ctx, weights)
     messages = _messages(system)
     for question in questions():
         messages.append({"role": "user", "content": question})
@@ -255,19 +278,6 @@ def _sampling(
     return options
 
 
-def _load(model: str, threads: int, cpus: str, isa: str, ctx: int, weights: FloatFormat) -> LLM:
-    with usage():
-        pinned = machine.parse_cpus(cpus) if cpus else None
-        if isa:
-            intattention.use_isa(isa)
-    path = find_model(model, show_progress=sys.stderr.isatty())
-    with progress_bar("loading") as progress:
-        llm = LLM.load(path, threads, pinned, ctx or None, progress, weights)
-    for note in llm.notes:
-        typer.echo(f"note: {note}", err=True)
-    return llm
-
-
 def _messages(system: str, *user: str) -> list[dict[str, str]]:
     messages = [{"role": "system", "content": system}] if system else []
     return messages + [{"role": "user", "content": text} for text in user]
@@ -287,10 +297,11 @@ def _write(pieces: Iterable[str]) -> None:
 
 def _write_stats(llm: LLM) -> None:
     stats = llm.last_stats
+    guesses = f" ({stats.accepted_tokens} of {stats.drafted_tokens} guesses accepted)"
     typer.echo(
         f"prompt {stats.prompt_tokens} tokens ({stats.reused_tokens} reused), "
         f"{stats.prompt_tokens_per_second:.1f} tok/s; decode {stats.generated_tokens} tokens, "
-        f"{stats.decode_tokens_per_second:.1f} tok/s; "
+        f"{stats.decode_tokens_per_second:.1f} tok/s{guesses if stats.drafted_tokens else ''}; "
         f"peak memory {machine.format_bytes(machine.peak_memory_bytes())}",
         err=True,
     )

@@ -9,12 +9,14 @@ import typer
 from intattention.checkpoint import FloatFormat
 
 MODELS = "A .gguf or .iatt file, a Hugging Face folder, or a name (owner/name: on its hub)."
+Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
 ModelArgument = Annotated[str, typer.Argument(help=MODELS)]
 Threads = Annotated[
     int, typer.Option(min=0, help="0: one per CPU of --cpus or per performance core.")
 ]
 Cpus = Annotated[str, typer.Option(help='Pin the threads to these CPUs, e.g. "4-7,0".')]
 Isa = Annotated[str, typer.Option(help="Force a kernel table; see doctor.")]
+Ctx = Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's, or what memory holds.")]
 Weights = Annotated[FloatFormat, typer.Option("--weights", help="What float weights become.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 

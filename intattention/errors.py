@@ -8,6 +8,7 @@ __all__ = [
     "ModelFileError",
     "ModelNotFoundError",
     "NumericError",
+    "SessionFileError",
     "UnsupportedModelError",
 ]
 
@@ -22,6 +23,10 @@ class ModelFileError(IntAttentionError, ValueError):
 
 class UnsupportedModelError(IntAttentionError, ValueError):
     """The file is valid, but asks for something that this version does not implement."""
+
+
+class SessionFileError(IntAttentionError, ValueError):
+    """The file is not a valid session file, or its session is another model's."""
 
 
 class ModelNotFoundError(IntAttentionError, LookupError):

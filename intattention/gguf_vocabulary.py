@@ -67,7 +67,8 @@ class _Reader:
         byte_level = self.model == "gpt2"
         tokenizer = self.byte_level() if byte_level else self.sentencepiece()
         self.check_vocabulary()
-        tokenizer.add_special_tokens(self.added_tokens())
+        tokenizer.add_special_tokens(self.added_tokens(CONTROL, special=True))
+        tokenizer.add_tokens(self.added_tokens(USER_DEFINED, special=False))
         control = self.of_types(CONTROL)
         special = {name: self.optional_id(key) for name, key in SPECIAL_KEYS.items()}
         template = self.meta.text("tokenizer.chat_template", default="")
@@ -132,11 +133,10 @@ class _Reader:
         if not self.ids or len(self.ids) != len(self.tokens):
             self.fail("tokenizer.ggml.tokens is empty or has duplicates")
 
-    def added_tokens(self) -> list[AddedToken]:
-        named = sorted(self.of_types(CONTROL, USER_DEFINED))
+    def added_tokens(self, type_: int, special: bool) -> list[AddedToken]:
         return [
-            AddedToken(self.tokens[i], special=True, normalized=False)
-            for i in named
+            AddedToken(self.tokens[i], special=special, normalized=False)
+            for i in sorted(self.of_types(type_))
             if self.tokens[i]
         ]
 

@@ -1,20 +1,8 @@
-"""The frame of an ``.iatt`` file: 64 bytes in front, packed tensors, a JSON header at the end.
+"""The header of an ``.iatt`` file: packed tensors in the frame of ``framed_file.py``.
 
-::
-
-    0    8 s   magic              16   u64  offset of the header    60  u32  CRC-32 of bytes 0..59
-    8    u32   version            24   u64  bytes of the header
-    12   u32   CRC-32 of header   32   28 zero bytes
-    64   tensors in the header's order, each at the next multiple of 64, zeros between
-    ...  header, also at a multiple of 64, and it ends the file
-
-The header stands last because packing streams: checksums are known when the tensors are written.
-Integers are little-endian. Nothing in a file is trusted; the layout is checked to the byte.
+The tensors lie in the header's order without a gap; the layout is checked to the byte.
 """
 
-import json
-import struct
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
@@ -26,14 +14,12 @@ import numpy as np
 from intattention._core import WEIGHT_LAYOUT, PackedWeights
 from intattention.checkpoint import MetadataValue, WeightFormat
 from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.framed_file import PRELUDE_BYTES, Frame, aligned, encoded_json
 
 MAGIC = b"IATT\r\n\x1a\n"  # the line ends show a transfer in text mode
 VERSION = 1
-ALIGNMENT = 64
-MAX_HEADER_BYTES = 1 << 28
+FRAME = Frame(MAGIC, VERSION, "an .iatt file", ModelFileError, UnsupportedModelError)
 MAX_DIM = 1 << 31
-PRELUDE = struct.Struct("<8sIIQQ28x")
-PRELUDE_BYTES = PRELUDE.size + 4
 WEIGHT_FORMATS = ("w4g32", "w4g32a", "w8g32")
 DTYPES = {"bool": bool, "float32": float, "float64": float} | {
     f"{sign}int{bits}": int for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -56,11 +42,6 @@ class IattTensor:
     crc32: int
 
 
-def aligned(offset: int) -> int:
-    """The next multiple of 64."""
-    return -(-offset // ALIGNMENT) * ALIGNMENT
-
-
 def tensor_bytes(format: str, shape: tuple[int, ...]) -> int:
     """Size of a tensor. ValueError if there is no such format or shape."""
     if format == "f32" and len(shape) == 1 and 1 <= shape[0] <= MAX_DIM:
@@ -72,23 +53,13 @@ def tensor_bytes(format: str, shape: tuple[int, ...]) -> int:
 
 def encode_header(metadata: Mapping[str, MetadataValue], tensors: Iterable[IattTensor]) -> bytes:
     """The JSON header. ValueError if the metadata holds NaN or Inf."""
-    header = {
-        "layout": WEIGHT_LAYOUT,
-        "metadata": {key: _to_json(value) for key, value in metadata.items()},
-        "tensors": [asdict(tensor) for tensor in tensors],
-    }
-    text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8")
-
-
-def encode_prelude(offset: int, header: bytes) -> bytes:
-    """The first 64 bytes of a file whose header lies at ``offset``."""
-    return _prelude(zlib.crc32(header), offset, len(header))
-
-
-def _prelude(crc32: int, offset: int, nbytes: int) -> bytes:
-    head = PRELUDE.pack(MAGIC, VERSION, crc32, offset, nbytes)
-    return head + struct.pack("<I", zlib.crc32(head))
+    return encoded_json(
+        {
+            "layout": WEIGHT_LAYOUT,
+            "metadata": {key: _to_json(value) for key, value in metadata.items()},
+            "tensors": [asdict(tensor) for tensor in tensors],
+        }
+    )
 
 
 def _to_json(value: MetadataValue) -> object:
@@ -102,7 +73,7 @@ def decode(
 ) -> tuple[dict[str, MetadataValue], dict[str, IattTensor]]:
     """(metadata, tensors) of a whole file; the tensors' bytes are not read.
 
-    ModelFileError if anything is not as ``encode_*`` write it; UnsupportedModelError if the
+    ModelFileError if anything is not as it is written; UnsupportedModelError if the
     version or the weight layout is another one.
     """
     return _Decoder(path).decode(content)
@@ -113,11 +84,10 @@ class _Decoder:
         self.path = path
 
     def fail(self, problem: str) -> NoReturn:
-        raise ModelFileError(f"{self.path}: {problem}")
+        FRAME.fail(self.path, problem)
 
     def decode(self, content: memoryview) -> tuple[dict[str, MetadataValue], dict[str, IattTensor]]:
-        start, data = self.frame(content)
-        header = self.parse(data)
+        start, header = FRAME.read(self.path, content, ("layout", "metadata", "tensors"))
         layout = header["layout"]
         if layout != WEIGHT_LAYOUT:
             raise UnsupportedModelError(
@@ -128,45 +98,6 @@ class _Decoder:
             self.fail("the header's metadata or tensors have the wrong type")
         metadata = {key: self.value(key, value) for key, value in header["metadata"].items()}
         return metadata, self.tensors(header["tensors"], start)
-
-    def frame(self, content: memoryview) -> tuple[int, bytes]:
-        """Offset and bytes of the header, its checksum compared."""
-        magic = bytes(content[:8])
-        if magic != MAGIC:
-            self.fail(f"not an .iatt file: it starts with {magic!r} instead of {MAGIC!r}")
-        if len(content) < PRELUDE_BYTES:
-            self.fail(f"the file has {len(content)} bytes, at least {PRELUDE_BYTES} are needed")
-        _, version, crc32, offset, nbytes = PRELUDE.unpack(content[: PRELUDE.size])
-        if version != VERSION:
-            raise UnsupportedModelError(
-                f"{self.path}: .iatt version {version}, this version reads {VERSION}"
-            )
-        head = content[:PRELUDE_BYTES]
-        if head != _prelude(crc32, offset, nbytes):
-            self.fail("the first 64 bytes are damaged (checksum)")
-        if nbytes > MAX_HEADER_BYTES:
-            self.fail(f"the header has {nbytes} bytes, at most {MAX_HEADER_BYTES}")
-        if offset < PRELUDE_BYTES or offset + nbytes != len(content):
-            self.fail(f"the header ends at byte {offset + nbytes}, the file has {len(content)} "
-                      "(truncated?)")  # fmt: skip
-        data = bytes(content[offset:])
-        if zlib.crc32(data) != crc32:
-            self.fail("the header is damaged (checksum)")
-        return offset, data
-
-    def parse(self, data: bytes) -> dict[str, Any]:
-        try:
-            header = json.loads(
-                data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse
-            )
-        except (ValueError, RecursionError) as error:
-            self.fail(f"the header is no valid JSON: {error}")
-        return self.record("the header", header, ["layout", "metadata", "tensors"])
-
-    def record(self, what: str, value: object, keys: list[str]) -> dict[str, Any]:
-        if not isinstance(value, dict) or sorted(value) != sorted(keys):
-            self.fail(f"{what} must have exactly the fields {', '.join(keys)}")
-        return value
 
     # metadata --------------------------------------------------------------------------------
     def value(self, key: str, value: object) -> MetadataValue:
@@ -191,7 +122,7 @@ class _Decoder:
             self.fail(f"metadata {key} holds a lone surrogate: {error.reason}")
 
     def array(self, key: str, value: dict[str, Any]) -> MetadataValue:
-        record = self.record(f"metadata {key}", value, ["dtype", "values"])
+        record = FRAME.record(self.path, f"metadata {key}", value, ("dtype", "values"))
         dtype, values = record["dtype"], record["values"]
         if not isinstance(dtype, str) or dtype not in DTYPES or not isinstance(values, list):
             self.fail(f"metadata {key} is an array of an unknown type")
@@ -221,7 +152,7 @@ class _Decoder:
         return tensors
 
     def tensor(self, record: object) -> IattTensor:
-        r = self.record("a tensor", record, [field.name for field in fields(IattTensor)])
+        r = FRAME.record(self.path, "a tensor", record, [f.name for f in fields(IattTensor)])
         name = r["name"]
         if not isinstance(name, str) or not isinstance(r["format"], str):
             self.fail("the name or format of a tensor is no string")
@@ -239,14 +170,3 @@ class _Decoder:
         if r["nbytes"] != expected:
             self.fail(f"tensor {name}: {r['nbytes']} bytes, expected {expected}")
         return IattTensor(**{**r, "shape": tuple(shape)})
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
 from intattention import models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
+from intattention.answer import Answer
 from intattention.chat_template import Message, Tool
 from intattention.checkpoint import FloatFormat, requantised_note
+from intattention.constraints import Constraint, Constraints, Schema
 from intattention.context import checked_context, fitting_context
-from intattention.errors import ModelFileError, UnsupportedModelError
+from intattention.errors import ModelFileError
 from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
-from intattention.sampling import Sampler, SamplingParams
+from intattention.prompt_lookup import Drafter
+from intattention.sampling import SamplingParams
 from intattention.session import Clock, Session
 from intattention.stats import GenerationStats
-from intattention.stop_strings import StopStrings, checked_stop
-from intattention.tokenizer import TextStream, TextTokenizer
+from intattention.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
         repetition_penalty: float
         seed: int | None
         stop: str | Sequence[str] | None
+        lookup: int
+        json_schema: Schema | None
+        regex: str | None
 
 
 class LLM:
@@ -51,6 +56,7 @@ class LLM:
         self._session = Session(decoder, context)
         self._ticket = 0
         self.tokenizer = tokenizer
+        self.constraints = Constraints(tokenizer)
         self.last_stats = GenerationStats()
         self.notes: list[str] = []
         """What loading decided and a person may want to know, in sentences."""
@@ -156,6 +162,9 @@ class LLM:
         repetition_penalty: float = 1.0,
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
+        lookup: int = 0,
+        json_schema: Schema | None = None,
+        regex: str | None = None,
         stream: bool = False,
     ) -> str | Iterator[str]:
         """Continues ``prompt``: the whole text, or with ``stream`` an iterator of its pieces.
@@ -163,7 +172,11 @@ class LLM:
         ``prompt``: a text, or token ids, which are taken as they are.
         Ends at a token that ends a turn, before a stop string, after ``max_new_tokens``, or when
         the context is full; ``last_stats.finish_reason`` says which. The sampling arguments are
-        those of ``SamplingParams``; temperature 0 is greedy and deterministic.
+        those of ``SamplingParams``; temperature 0 is greedy and deterministic. ``lookup``: guess up
+        to so many tokens (at most 64) from what followed the same words earlier in the text, and
+        check them in one pass; the answer stays the same to the token, and comes sooner where it
+        repeats its prompt. ``json_schema`` or ``regex``: what the whole answer must fit, unless
+        ``max_new_tokens`` or the context cut it short; needs the extra "constraints".
 
         ValueError: an empty prompt or an argument out of range. ContextOverflowError: the prompt
         leaves no room for an answer. An iterator that is continued after another call on this LLM
@@ -173,7 +186,8 @@ class LLM:
             raise ValueError("the prompt is empty")
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        return self._run(ids, params, max_new_tokens, stop, stream)
+        constraint = self.constraints.make(json_schema, regex)
+        return self._run(ids, params, max_new_tokens, stop, lookup, constraint, stream)
 
     @overload
     def chat(
@@ -206,26 +220,46 @@ class LLM:
         repetition_penalty: float = 1.0,
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
+        lookup: int = 0,
+        json_schema: Schema | None = None,
+        regex: str | None = None,
         stream: bool = False,
     ) -> str | Iterator[str]:
         """The assistant's answer to ``messages`` ({"role": ..., "content": ...}, oldest first).
 
         The model file's chat template makes the prompt, with ``tools`` if it knows them;
         everything else is as in ``generate``.
-        UnsupportedModelError if the model has no chat template. The template is the file's own
-        text: control tokens that a message's content spells out are recognised as such.
+        UnsupportedModelError if the model has no chat template. Control tokens that a message
+        spells out are text like any other.
         """
         params = SamplingParams(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-        if self.tokenizer.chat_template is None:
-            raise UnsupportedModelError("the model has no chat template; use generate()")
-        text = self.tokenizer.chat_template.render(messages, tools=tools)
-        ids = self.tokenizer.encode(text, add_bos=False)
-        return self._run(ids, params, max_new_tokens, stop, stream, at_start=True)
+        ids = self.tokenizer.encode_chat(messages, tools)
+        constraint = self.constraints.make(json_schema, regex)
+        return self._run(ids, params, max_new_tokens, stop, lookup, constraint, stream, True)
 
     def reset(self) -> None:
         """Forgets the conversation and frees the cache."""
         self._ticket += 1
         self._session = Session(self._decoder, self.context)
+
+    def save_session(self, path: str | Path) -> int:
+        """Writes the tokens in the cache, and their keys and values, to a file; returns how many.
+
+        The file appears whole and durable or, whenever the process dies, the older one stays. It
+        can be read on any machine, with the same model. ValueError if the cache is empty. OSError.
+        """
+        return self._session.save(Path(path))
+
+    def load_session(self, path: str | Path) -> int:
+        """Replaces the cache by that of a file; returns its tokens.
+
+        The next prompt that begins as the saved text does computes only what is new, and gives
+        the same bits as if nothing had been saved. SessionFileError: damaged, or of another model.
+        ContextOverflowError: longer than ``context``. OSError. The cache is then as it was.
+        """
+        tokens = self._session.load(Path(path))
+        self._ticket += 1
+        return tokens
 
     def _run(
         self,
@@ -233,72 +267,62 @@ class LLM:
         params: SamplingParams,
         max_new_tokens: int,
         stop: str | Sequence[str] | None,
+        lookup: int,
+        constraint: Constraint | None,
         stream: bool,
         at_start: bool = False,
     ) -> str | Iterator[str]:
-        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
-            raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer >= 0")
-        if max_new_tokens < 0:
-            raise ValueError(f"max_new_tokens is {max_new_tokens}, expected >= 0")
-        if not ids:
-            raise ValueError("the prompt has no tokens")
+        answer = Answer(
+            self.tokenizer, ids, params, max_new_tokens, self.context, stop, at_start, constraint
+        )
+        drafter = Drafter(ids, lookup)
         self._ticket += 1
         stats = GenerationStats(prompt_tokens=len(ids), reused_tokens=self._session.rewind(ids))
         self.last_stats = stats
-        sampler = Sampler(params, seen=ids)
-        tokens = self._tokens(ids, sampler, max_new_tokens, stats, self._ticket)
-        text = self.tokenizer.stream(at_start=at_start)
-        pieces = self._pieces(tokens, text, StopStrings(checked_stop(stop)), stats)
+        pieces = self._pieces(ids[stats.reused_tokens :], answer, drafter, stats, self._ticket)
         return pieces if stream else "".join(pieces)
 
-    def _tokens(
+    def _pieces(
         self,
-        ids: list[int],
-        sampler: Sampler,
-        max_new_tokens: int,
+        new_ids: list[int],
+        answer: Answer,
+        drafter: Drafter,
         stats: GenerationStats,
         ticket: int,
-    ) -> Iterator[int]:
-        """New tokens without the one that ends the turn; fills ``stats``."""
-        if max_new_tokens == 0:
-            stats.finish_reason = "length"
-            return
-        vocab = self.tokenizer.vocab_size  # the model may have padding rows beyond it
+    ) -> Iterator[str]:
+        """Text pieces of ``answer``, none empty; fills ``stats``."""
         prompt_clock, decode_clock = Clock(), Clock()
         self._check_ticket(ticket)
-        with prompt_clock:
-            new_ids = ids[stats.reused_tokens :]
-            token = sampler.choose(self._session.prefill(new_ids, self.prefill_progress)[:vocab])
-        stats.prompt_seconds = prompt_clock.seconds
-        while token not in self.tokenizer.end_ids:
-            stats.generated_tokens += 1
-            yield token
-            self._check_ticket(ticket)
-            if stats.generated_tokens == max_new_tokens:
-                stats.finish_reason = "length"
-                return
-            if len(self._session) == self.context:
-                stats.finish_reason = "context"
-                return
-            with decode_clock:
-                token = sampler.choose(self._session.step(token)[:vocab])
-            stats.decode_tokens += 1
-            stats.decode_seconds = decode_clock.seconds
-        stats.finish_reason = "eos"
-
-    def _pieces(
-        self, tokens: Iterator[int], text: TextStream, stop: StopStrings, stats: GenerationStats
-    ) -> Iterator[str]:
-        """Text pieces of ``tokens``, cut at stop strings; never empty, never half a character."""
-        for token in tokens:
-            if piece := stop.push(text.push(token)):
+        while not answer.finish_reason:
+            if not answer.tokens:
+                with prompt_clock:
+                    pieces = [answer.push(self._session.prefill(new_ids, self.prefill_progress))]
+            else:
+                with decode_clock:
+                    pieces = self._step(answer, drafter, stats)
+            stats.prompt_seconds, stats.decode_seconds = prompt_clock.seconds, decode_clock.seconds
+            stats.generated_tokens = len(answer.tokens)
+            stats.finish_reason = answer.finish_reason
+            for piece in filter(None, pieces):
                 yield piece
-            if stop.hit:
-                stats.finish_reason = "stop"
-                return
-        piece = stop.push(text.flush())
-        if piece := piece + stop.flush():
-            yield piece
+                self._check_ticket(ticket)
+        stats.finish_reason = answer.finish_reason
+
+    def _step(self, answer: Answer, drafter: Drafter, stats: GenerationStats) -> list[str]:
+        """One pass over the weights: the next token, and those that were guessed right."""
+        draft = drafter.draft(answer)
+        logits = self._session.step([answer.tokens[-1], *draft])
+        pieces = []
+        for row, guess in zip(logits, [*draft, None], strict=True):
+            pieces.append(answer.push(row))
+            if answer.finish_reason or answer.chosen != guess:
+                break
+        self._session.drop(len(logits) - len(pieces))
+        stats.decode_steps += 1
+        stats.decode_tokens += len(pieces)
+        stats.drafted_tokens += len(draft)
+        stats.accepted_tokens += len(pieces) - 1
+        return pieces
 
     def _check_ticket(self, ticket: int) -> None:
         if ticket != self._ticket:

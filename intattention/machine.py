@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import resource
 import sys
 from collections.abc import Iterable, Sequence
@@ -126,6 +127,16 @@ def format_bytes(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def parse_bytes(text: str) -> int:
+    """ "1.5G" -> 1610612736; K, M, G, T are powers of 1024, "GiB" and "GB" the same as "G".
+    ValueError if malformed or not positive."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    count = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
+    if count < 1:
+        raise ValueError(f"{text!r} is not a size, expected e.g. 512M or 2.5G")
+    return count
 
 
 def _sysfs(cpu: int, leaf: str) -> str:

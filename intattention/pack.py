@@ -1,11 +1,8 @@
 """Writes ``.iatt`` files: a load whose tensors are written down on the way."""
 
 import mmap
-import os
-import secrets
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,14 +13,9 @@ from intattention._core import PackedWeights, ThreadPool
 from intattention.checkpoint import Checkpoint, FloatFormat, MetadataValue, TensorInfo
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError
+from intattention.framed_file import FrameWriter, replaced
 from intattention.iatt_file import IattFile
-from intattention.iatt_header import (
-    PRELUDE_BYTES,
-    IattTensor,
-    aligned,
-    encode_header,
-    encode_prelude,
-)
+from intattention.iatt_header import FRAME, IattTensor, encode_header
 from intattention.model_file import open_model_file
 from intattention.models.description import DECODER_TEXT, describe
 from intattention.tokenizer import TextTokenizer
@@ -51,7 +43,7 @@ def pack_model(
     checkpoint = open_model_file(source)
     model = models.find(checkpoint)
     tokenizer = TextTokenizer(checkpoint)  # refuses early what could not be loaded later
-    with _replaced(target) as (path, file):
+    with replaced(target) as (path, file):
         recorder = _Recorder(checkpoint, file)
         parts = model.read(recorder, progress, weight_format)
         model.decoder(recorder, parts, ThreadPool(1))  # checks that they fit together
@@ -59,19 +51,6 @@ def pack_model(
         recorder.finish({DECODER_TEXT: description})
         IattFile(path).verify()
     return checkpoint.losses
-
-
-@contextmanager
-def _replaced(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A temporary file beside ``target`` that takes its place, unless an exception passes."""
-    path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with path.open("x+b") as file:
-            yield path, file
-        path.replace(target)
-    except BaseException:  # Ctrl-C too leaves nothing behind
-        path.unlink(missing_ok=True)
-        raise
 
 
 class _Recorder:
@@ -83,9 +62,8 @@ class _Recorder:
     def __init__(self, source: Checkpoint, file: BinaryIO) -> None:
         self._source = source
         self._file = file
-        self._position = PRELUDE_BYTES
+        self._writer = FrameWriter(FRAME, file)
         self._written: list[IattTensor] = []
-        file.write(bytes(PRELUDE_BYTES))
 
     @property
     def path(self) -> Path:
@@ -128,25 +106,18 @@ class _Recorder:
             header = encode_header({**self.metadata, **texts}, self._written)
         except ValueError as error:
             raise ModelFileError(f"{self.path}: the metadata: {error}") from error
-        self._file.write(header)
-        self._file.seek(0)
-        self._file.write(encode_prelude(self._position, header))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._writer.finish(header)
 
     def _write(
         self, name: str, format: str, shape: tuple[int, ...], rotary_heads: int, data: memoryview
     ) -> memoryview:
         """Appends a tensor; returns its bytes in the file."""
-        start, end = self._position, aligned(self._position + data.nbytes)
-        self._file.write(data)
-        self._file.write(bytes(end - start - data.nbytes))
+        start = self._writer.append(data)
         self._file.flush()
         crc32 = zlib.crc32(data)
         self._written.append(
             IattTensor(name, format, shape, rotary_heads, start, data.nbytes, crc32)
         )
-        self._position = end
         skip = start % mmap.ALLOCATIONGRANULARITY
         pages = mmap.mmap(
             self._file.fileno(), skip + data.nbytes, access=mmap.ACCESS_READ, offset=start - skip

@@ -69,7 +69,10 @@ class Sampler:
             self._core.see(token)
 
     def choose(self, logits: F32) -> int:
-        """The next token id, given finite float32 logits ``[vocab]`` (not modified)."""
+        """The next token id, given float32 logits ``[vocab]`` (not modified).
+
+        Logits of -inf are never chosen; one at least must be finite.
+        """
         return self._core.choose(logits)
 
 

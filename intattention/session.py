@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from intattention._core import ContextOverflowError, Decoder
 from intattention.dtypes import F32
+from intattention.session_file import read_session, write_session
 
 PREFILL_CHUNK = 256  # tokens per call; Ctrl-C and progress come between calls
 
@@ -39,8 +42,7 @@ class Session:
                 f"the prompt has {len(ids)} tokens, the context {self.context}: "
                 "at least one must be left for the answer"
             )
-        # An interrupted call may have left the two different; only what both hold is valid.
-        limit = min(len(self._ids), len(self._cache), len(ids) - 1)
+        limit = min(self._valid(), len(ids) - 1)
         common = next((i for i in range(limit) if self._ids[i] != ids[i]), limit)
         self._cache.truncate(common)
         self._ids = list(ids[:common])
@@ -53,20 +55,48 @@ class Session:
         for start in range(0, len(ids), PREFILL_CHUNK):
             chunk = ids[start : start + PREFILL_CHUNK]
             last = start + len(chunk) == len(ids)
-            logits = self._forward(chunk, want_logits=last)
+            logits = self._forward(chunk, "last" if last else "none")
             if progress is not None:
                 progress(start + len(chunk), len(ids))
-        return logits
-
-    def step(self, token: int) -> F32:
-        """Appends one token; returns the logits ``[vocab]`` after it."""
-        return self._forward([token], want_logits=True)
-
-    def _forward(self, ids: Sequence[int], want_logits: bool) -> F32:
-        array = np.array(ids, dtype=np.int32)
-        logits = self._decoder.forward(array, self._cache, "last" if want_logits else "none")
-        self._ids.extend(ids)
         return logits.reshape(-1)
+
+    def step(self, ids: Sequence[int]) -> F32:
+        """Appends tokens; returns the logits ``[len(ids), vocab]`` after each."""
+        return self._forward(ids, "all")
+
+    def drop(self, count: int) -> None:
+        """Takes back the last ``count`` tokens."""
+        length = len(self._cache) - count
+        self._cache.truncate(length)
+        del self._ids[length:]
+
+    def save(self, path: Path) -> int:
+        """Writes tokens, keys and values to a file; returns how many tokens. See ``read_session``.
+
+        ValueError if there are none. OSError.
+        """
+        ids = self._ids[: self._valid()]
+        if not ids:
+            raise ValueError("the session holds no tokens yet")
+        write_session(path, self._decoder, ids, self._cache)
+        return len(ids)
+
+    def load(self, path: Path) -> int:
+        """Takes the place of what is held by what a file holds; returns how many tokens.
+
+        SessionFileError, ContextOverflowError or OSError; the session is then as it was.
+        """
+        self._ids, self._cache = read_session(path, self._decoder, self.context)
+        return len(self._ids)
+
+    def _valid(self) -> int:
+        """Tokens that both hold: an interrupted call may have left ids and cache different."""
+        return min(len(self._ids), len(self._cache))
+
+    def _forward(self, ids: Sequence[int], rows: Literal["last", "all", "none"]) -> F32:
+        logits = self._decoder.forward(np.array(ids, dtype=np.int32), self._cache, rows)
+        self._ids.extend(ids)
+        return logits
 
 
 class Clock:

@@ -11,9 +11,11 @@ class GenerationStats:
     """Counts and times of one ``generate`` or ``chat`` call; complete when its text has ended.
 
     ``prompt_tokens`` counts the whole prompt, ``reused_tokens`` the part of it that the cache
-    still held. Times are wall-clock seconds in the model and the sampler. ``finish_reason``:
-    "eos" (the model ended its turn), "stop" (a stop string), "length" (``max_new_tokens``),
-    "context" (the cache is full), "" (not finished, or interrupted).
+    still held. ``decode_tokens`` came out of ``decode_steps`` passes over the weights, in which
+    ``accepted_tokens`` of ``drafted_tokens`` guesses (``lookup``) were right; without guesses a
+    step gives a token. Times are wall-clock seconds in the model and the sampler.
+    ``finish_reason``: "eos" (the model ended its turn), "stop" (a stop string), "length"
+    (``max_new_tokens``), "context" (the cache is full), "" (not finished, or interrupted).
     """
 
     prompt_tokens: int = 0
@@ -21,6 +23,9 @@ class GenerationStats:
     prompt_seconds: float = 0.0
     generated_tokens: int = 0
     decode_tokens: int = 0
+    decode_steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     decode_seconds: float = 0.0
     finish_reason: FinishReason = ""
 

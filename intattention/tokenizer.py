@@ -1,11 +1,15 @@
 """Text <-> token ids, from a checkpoint's metadata."""
 
 import codecs
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from intattention import gguf_vocabulary, hf_vocabulary
-from intattention.chat_template import ChatTemplate
+from intattention.chat_template import ChatTemplate, Message, Tool
 from intattention.checkpoint import Checkpoint
+from intattention.control_guard import ControlGuard
+from intattention.errors import UnsupportedModelError
 from intattention.hf_texts import CONFIG
 from intattention.vocabulary import Vocabulary
 
@@ -24,6 +28,7 @@ class TextTokenizer:
         special = {name: vocabulary.tokens[i] for name, i in vocabulary.special.items()}
         template = vocabulary.chat_template
         self.chat_template = ChatTemplate(template, special) if template else None
+        self._guard = ControlGuard(vocabulary.tokens[i] for i in vocabulary.control)
 
     @property
     def vocab_size(self) -> int:
@@ -37,13 +42,58 @@ class TextTokenizer:
         ``add_bos``: whether to begin with the BOS token; None does what the model's files say.
         ValueError if the text holds lone surrogates, which UTF-8 cannot express.
         """
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(f"the text is not valid Unicode: {error}") from error
+        text = self._checked(text)
         ids: list[int] = self._vocabulary.tokenizer.encode(text, add_special_tokens=False).ids
         wanted = self.add_bos if add_bos is None else add_bos
         return [self.bos_id, *ids] if wanted and self.bos_id is not None else ids
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] | None = None,
+        **variables: Any,
+    ) -> list[int]:
+        """Token ids of the prompt that the chat template makes of ``messages``.
+
+        Control tokens are the template's alone: where a message, a tool or a variable spells one
+        out, it is text like any other. ``variables``: see ``ChatTemplate.render``.
+        UnsupportedModelError if the model has no chat template, ValueError if it fails.
+        """
+        if self.chat_template is None:
+            raise UnsupportedModelError("the model has no chat template; use generate()")
+        asked: dict[str, Any] = {"messages": list(messages), "tools": tools and list(tools)}
+        text = self.chat_template.render(**self._guard.protect({**variables, **asked}))
+        if self._guard.guarded(text):
+            return self._encode_guarded(text)
+        return self.encode(text, add_bos=False)
+
+    def _encode_guarded(self, text: str) -> list[int]:
+        """As ``encode``, cut at the control tokens; between them there are none."""
+        tokenizer, control = self._vocabulary.tokenizer, self._vocabulary.control
+        marked = tokenizer.encode(self._checked(text), add_special_tokens=False)
+        ids: list[int] = []
+        done = 0
+        tokenizer.encode_special_tokens = True  # special ones in the text are not recognised
+        try:
+            for token, (start, end) in zip(marked.ids, marked.offsets, strict=True):
+                if token in control:
+                    ids += self._plain_ids(text[done:start])
+                    ids.append(token)
+                    done = end
+            return ids + self._plain_ids(text[done:])
+        finally:
+            tokenizer.encode_special_tokens = False
+
+    def _plain_ids(self, text: str) -> list[int]:
+        tokenizer, plain = self._vocabulary.tokenizer, self._guard.plain(text)
+        return list(tokenizer.encode(plain, add_special_tokens=False).ids) if plain else []
+
+    def plain_encoder(self) -> Callable[[str], list[int]]:
+        """An encoder without BOS to which control tokens are text like any other; of its own, so
+        that it may be used in another thread."""
+        tokenizer = copy.deepcopy(self._vocabulary.tokenizer)
+        tokenizer.encode_special_tokens = True
+        return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
@@ -60,6 +110,14 @@ class TextTokenizer:
         if skip_special and token_id in self._vocabulary.control:
             return b""
         return self._vocabulary.token_bytes(token_id)
+
+    @staticmethod
+    def _checked(text: str) -> str:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the text is not valid Unicode: {error}") from error
+        return text
 
     @property
     def spaces_first_word(self) -> bool:

@@ -63,18 +63,18 @@ float decay(int32_t from, int32_t to) {
 
 class Kernel {
  public:
-  Kernel(const AttentionShape& shape, const int8_t* q, const float* q_scale, const KVCache& cache, size_t layer,
-         const AttentionOutput& out)
+  Kernel(const AttentionInput& input, size_t layer)
       : table_(active_table()),
-        shape_(shape),
-        tiles_(shape, kTileQueryRows),
-        q_(q),
-        q_scale_(q_scale),
-        cache_(cache),
+        shape_(input.shape),
+        tiles_(input.shape, kTileQueryRows),
+        q_(input.q),
+        q_scale_(input.q_scale),
+        cache_(*input.cache),
         layer_(layer),
-        out_(out) {}
+        out_(input.out) {}
 
   const QueryTiling& tiles() const { return tiles_; }
+  size_t ranges() const { return key_ranges(shape_.mask); }
 
   // Walks the blocks of one key range; state starts afresh.
   void range(const QueryTile& tile, size_t range, Scratch& scratch, const States& state) const {
@@ -224,6 +224,23 @@ void check(const AttentionShape& shape, const KVCache& cache) {
     throw InvalidArgument(message("attention: ", shape.group(), " query heads per kv head exceed ", Kernel::kMaxGroup));
 }
 
+// A tile of one of the inputs. If key ranges are items of their own, their partial results are number first_part on.
+struct Item {
+  const Kernel* kernel;
+  QueryTile tile;
+  size_t first_part;
+};
+
+// Causal: later tiles are longer, so they come first and the short ones even out the end.
+std::vector<Item> all_tiles(const std::vector<Kernel>& kernels) {
+  std::vector<Item> items;
+  size_t parts = 0;
+  for (auto kernel = kernels.rbegin(); kernel != kernels.rend(); ++kernel)
+    for (size_t i = kernel->tiles().count(); i-- > 0; parts += kernel->ranges())
+      items.push_back({&*kernel, kernel->tiles()[i], parts});
+  return items;
+}
+
 }  // namespace
 
 AttentionWorkspace::AttentionWorkspace() = default;
@@ -240,37 +257,44 @@ void AttentionWorkspace::prepare(int threads, size_t rows, size_t head_dim, size
   if (parts_.size() < part_floats * sizeof(float)) parts_ = AlignedBuffer(part_floats * sizeof(float));
 }
 
-void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
-               const KVCache& cache, size_t layer, const AttentionOutput& out, AttentionWorkspace& workspace) {
-  check(shape, cache);
-  const Kernel kernel(shape, q, q_scale, cache, layer, out);
-  const QueryTiling& tiles = kernel.tiles();
-  const size_t ranges = key_ranges(shape.mask), state_floats = States::floats(tiles.rows(), shape.head_dim);
+void attention(ThreadPool& pool, const std::vector<AttentionInput>& inputs, size_t layer,
+               AttentionWorkspace& workspace) {
+  std::vector<Kernel> kernels;
+  size_t rows = 0, most_ranges = 0;
+  const size_t head_dim = inputs.front().shape.head_dim;
+  for (const AttentionInput& input : inputs) {
+    check(input.shape, *input.cache);
+    kernels.emplace_back(input, layer);
+    rows = std::max(rows, kernels.back().tiles().rows());
+    most_ranges = std::max(most_ranges, kernels.back().ranges());
+  }
+  const std::vector<Item> items = all_tiles(kernels);
+  const size_t state_floats = States::floats(rows, head_dim);
   // Few tiles (decode): every (tile, range) becomes an item, and the merge follows in the same order.
-  const bool split = ranges > 1 && tiles.count() < 2 * static_cast<size_t>(pool.threads());
-  workspace.prepare(pool.threads(), tiles.rows(), shape.head_dim, split ? tiles.count() * ranges * state_floats : 0);
-  const auto states = [&](float* memory, const QueryTile& tile) {
-    return States::at(memory, tiles.rows(tile), shape.head_dim);
+  std::vector<std::pair<const Item*, size_t>> parts;
+  if (most_ranges > 1 && items.size() < 2 * static_cast<size_t>(pool.threads()))
+    for (const Item& item : items)
+      for (size_t range = 0; range < item.kernel->ranges(); ++range) parts.emplace_back(&item, range);
+  workspace.prepare(pool.threads(), rows, head_dim, parts.size() * state_floats);
+  const auto states = [&](float* memory, const Item& item) {
+    return States::at(memory, item.kernel->tiles().rows(item.tile), head_dim);
   };
-  // Causal: later tiles are longer, so they come first and the short ones even out the end.
-  const auto tile_of = [&](size_t index) { return tiles[tiles.count() - 1 - index]; };
-  const auto part = [&](size_t item) { return workspace.parts() + item * state_floats; };
-  if (split)
-    pool.parallel_for(tiles.count() * ranges, [&](size_t item, int worker) {
-      const QueryTile tile = tile_of(item / ranges);
-      kernel.range(tile, item % ranges, workspace.scratch(worker), states(part(item), tile));
-    });
-  pool.parallel_for(tiles.count(), [&](size_t index, int worker) {
+  const auto part = [&](size_t index) { return workspace.parts() + index * state_floats; };
+  pool.parallel_for(parts.size(), [&](size_t index, int worker) {
+    const auto& [item, range] = parts[index];
+    item->kernel->range(item->tile, range, workspace.scratch(worker), states(part(index), *item));
+  });
+  pool.parallel_for(items.size(), [&](size_t index, int worker) {
     Scratch& scratch = workspace.scratch(worker);
-    const QueryTile tile = tile_of(index);
-    const States own = states(scratch.range_state.as<float>(), tile);
-    const States total = states(scratch.total_state.as<float>(), tile);
+    const Item& item = items[index];
+    const States own = states(scratch.range_state.as<float>(), item);
+    const States total = states(scratch.total_state.as<float>(), item);
     total.clear();
-    for (size_t range = 0; range < ranges; ++range) {
-      if (!split) kernel.range(tile, range, scratch, own);
-      total.add(split ? states(part(index * ranges + range), tile) : own, decay);
+    for (size_t range = 0; range < item.kernel->ranges(); ++range) {
+      if (parts.empty()) item.kernel->range(item.tile, range, scratch, own);
+      total.add(parts.empty() ? own : states(part(item.first_part + range), item), decay);
     }
-    kernel.store(tile, total);
+    item.kernel->store(item.tile, total);
   });
 }
 

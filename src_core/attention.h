@@ -56,13 +56,20 @@ struct AttentionOutput {
   size_t token_stride, head_stride;
 };
 
-// q    s8 [n_kv_heads][q_len][group][head_dim]: the query heads of one kv head lie side by side, so
-//      that they form one tile and K and V are read once for all of them
-// q_scale  f32 [n_kv_heads][q_len][group]
-// out  f32, one vector of head_dim per (token, query head)
-// The cache holds mask.kv_len rows of `layer`. Results do not depend on the number of threads.
-// Throws InvalidArgument if the cache's layout is not the active table's; std::bad_alloc.
-void attention(ThreadPool& pool, const AttentionShape& shape, const int8_t* q, const float* q_scale,
-               const KVCache& cache, size_t layer, const AttentionOutput& out, AttentionWorkspace& workspace);
+// The queries of one sequence, and the cache they look at; it holds mask.kv_len rows.
+struct AttentionInput {
+  AttentionShape shape;
+  const int8_t* q;       // s8 [n_kv_heads][q_len][group][head_dim]: the query heads of one kv head lie side by side, so
+                         // that they form one tile and K and V are read once for all of them
+  const float* q_scale;  // f32 [n_kv_heads][q_len][group]
+  const KVCache* cache;
+  AttentionOutput out;  // f32, one vector of head_dim per (token, query head)
+};
+
+// Attention of `layer` for one or more sequences, which have the same heads and head_dim.
+// Results do not depend on the number of threads, nor on what else is among the inputs.
+// Throws InvalidArgument if a cache's layout is not the active table's; std::bad_alloc.
+void attention(ThreadPool& pool, const std::vector<AttentionInput>& inputs, size_t layer,
+               AttentionWorkspace& workspace);
 
 }  // namespace intattention

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "decoder_pass.h"
+#include "fork_hook.h"
 #include "kv_cache.h"
 #include "linear.h"
 #include "rope.h"
@@ -40,8 +42,6 @@ struct DecoderLayer {
   std::vector<float> qk_scale = {}, k_center = {};
 };
 
-enum class LogitRows { kNone, kLast, kAll };
-
 class Decoder {
  public:
   using Weights = std::shared_ptr<const PackedWeights>;
@@ -59,6 +59,11 @@ class Decoder {
   // then as it was.
   void forward(const int32_t* ids, size_t count, KVCache& cache, LogitRows rows, float* logits);
 
+  // The same for many sequences at once, each with a cache of its own: the weights are read once for all of them.
+  // `logits` gets the rows of each input, one input after the other. The bits are those of one input at a time.
+  // On an exception all caches are as they were.
+  void forward(const std::vector<DecoderInput>& inputs, float* logits);
+
   // Runs the ids through layers 0 .. layer-1 and gives what attention of `layer` sees, for studies and benchmarks:
   // f32 [count][(heads + 2 * kv_heads) * head_dim], q and k after RoPE, scale and centre, v. `cache` ends as it was.
   void capture_qkv(const int32_t* ids, size_t count, KVCache& cache, size_t layer, float* qkv);
@@ -67,26 +72,27 @@ class Decoder {
   struct Workspace;
 
   void check_weights() const;
-  void check_call(const int32_t* ids, size_t count, const KVCache& cache) const;
-  void prepare(const int32_t* ids, size_t count, KVCache& cache);
-  void forward_batch(const int32_t* ids, size_t count, size_t position, KVCache& cache, LogitRows rows, float* logits);
-  const float* run_layer(size_t index, size_t count, size_t position, KVCache& cache, const float* residual);
-  void project_qkv(size_t index, size_t count, size_t position, KVCache& cache, const float* residual);
-  void check_finite(size_t count, size_t position) const;
-  void embed(const int32_t* ids, size_t count);
-  void norm_quantize(size_t count, const float* add, const std::vector<float>& weight);
+  void check_call(const std::vector<DecoderInput>& inputs) const;
+  void check_input(const DecoderInput& input) const;
+  std::vector<Pass> prepare(const std::vector<DecoderInput>& inputs);
+  void forward_pass(const Pass& pass, float* logits);
+  const float* run_layer(size_t index, const Pass& pass, const float* residual);
+  void project_qkv(size_t index, const Pass& pass, const float* residual);
+  void check_finite(const Pass& pass) const;
+  void embed(const Pass& pass);
+  void norm_quantize(size_t count, const float* add, const std::vector<float>& weight, const size_t* rows = nullptr);
   void bias_norm_qkv(const DecoderLayer& layer, size_t count);
   void add_bias(size_t count, const std::vector<float>& bias, float* y);
-  void rope_quantize_append(size_t layer, size_t count, size_t position, KVCache& cache);
-  void rope_quantize_q(size_t token, size_t count);
-  void rope_quantize_append_kv(size_t layer, size_t head, size_t first, size_t tokens, size_t position, KVCache& cache);
+  void rope_quantize_append(size_t layer, const Pass& pass);
+  void rope_quantize_q(const Segment& segment, size_t token);
+  void rope_quantize_append_kv(size_t layer, size_t head, const Segment& segment, const AppendSpan& span);
   float checked_scale(float scale) const;
   size_t qkv_heads() const { return config_.num_attention_heads + 2 * config_.num_key_value_heads; }
-  void attend(size_t layer, size_t count, size_t position, const KVCache& cache);
+  void attend(size_t layer, const Pass& pass);
   void quantize_rows(size_t count, const float* x, Activations& y);
   void swiglu_quantize(size_t count);
-  void apply_rope(size_t token, float* head) const;
-  void output_logits(size_t first, size_t count, float* logits);
+  void apply_rope(size_t row, float* head) const;
+  void output_logits(size_t count, float* logits);
 
   DecoderConfig config_;
   Weights embed_tokens_;
@@ -96,6 +102,10 @@ class Decoder {
   std::shared_ptr<ThreadPool> pool_;
   std::mutex mutex_;  // one forward at a time: the workspace is shared
   std::shared_ptr<Workspace> work_;
+  ForkHook fork_hook_{[this] {  // another thread may have been in forward()
+    abandon(mutex_);
+    abandon(work_);
+  }};
 };
 
 }  // namespace intattention

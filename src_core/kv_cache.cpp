@@ -63,13 +63,20 @@ void KVCache::reserve(size_t length) {
 
 void KVCache::write(size_t layer, size_t head, size_t position, size_t count, const int8_t* k, const float* k_scale,
                     const int8_t* v, const float* v_scale) {
+  int16_t v_log_scale[kKeyBlock];
+  std::transform(v_scale, v_scale + count, v_log_scale, log_scale);
+  write(layer, head, position, count, k, k_scale, v, v_log_scale);
+}
+
+void KVCache::write(size_t layer, size_t head, size_t position, size_t count, const int8_t* k, const float* k_scale,
+                    const int8_t* v, const int16_t* v_log_scale) {
   const size_t d = head_dim_, first = position % kKeyBlock;
   int8_t* k_tiles = reinterpret_cast<int8_t*>(head_data(layer, head, position / kKeyBlock));
   int8_t* v_tiles = k_tiles + kKeyBlock * d;
   float* scales = reinterpret_cast<float*>(v_tiles + kKeyBlock * d);
-  int16_t* v_log_scale = reinterpret_cast<int16_t*>(scales + kKeyBlock);
+  int16_t* log_scales = reinterpret_cast<int16_t*>(scales + kKeyBlock);
   std::copy_n(k_scale, count, scales + first);
-  std::transform(v_scale, v_scale + count, v_log_scale + first, log_scale);
+  std::copy_n(v_log_scale, count, log_scales + first);
   const B8Layout k_layout{inner_, kTileRows * d}, v_layout{inner_, kTileRows * kKeyBlock};
   for (size_t i = 0; i < count; ++i)
     for (size_t c = 0; c < d; c += inner_)
@@ -82,6 +89,22 @@ void KVCache::write(size_t layer, size_t head, size_t position, size_t count, co
     for (size_t c = 0; c < d; c += kTileRows, tile += v_layout.tile_stride)
       whole ? whole_group(v + i * d + c, d, tile) : scatter_key(v + i * d + c, inner_, tile);
     i += whole ? inner_ : 1;
+  }
+}
+
+void KVCache::read(size_t layer, size_t head, size_t position, size_t count, int8_t* k, float* k_scale, int8_t* v,
+                   int16_t* v_log_scale) const {
+  const size_t d = head_dim_;
+  const B8Layout k_layout{inner_, kTileRows * d}, v_layout{inner_, kTileRows * kKeyBlock};
+  for (size_t i = 0; i < count; ++i) {
+    const size_t key = (position + i) % kKeyBlock;
+    const KVBlock from = block(layer, head, (position + i) / kKeyBlock);
+    for (size_t c = 0; c < d; ++c) {
+      k[i * d + c] = from.k[b8_offset(k_layout, key, c)];
+      v[i * d + c] = from.v[b8_offset(v_layout, c, key)];
+    }
+    k_scale[i] = from.k_scale[key];
+    v_log_scale[i] = from.v_log_scale[key];
   }
 }
 

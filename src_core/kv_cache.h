@@ -54,6 +54,13 @@ class KVCache {
   // Different (layer, head) and different groups of 8 positions may be written from different threads.
   void write(size_t layer, size_t head, size_t position, size_t count, const int8_t* k, const float* k_scale,
              const int8_t* v, const float* v_scale);
+  // The same for scales of V as the cache keeps them, which read() gives.
+  void write(size_t layer, size_t head, size_t position, size_t count, const int8_t* k, const float* k_scale,
+             const int8_t* v, const int16_t* v_log_scale);
+
+  // Rows [position, position + count) as write() took them: k, v [count][head_dim].
+  void read(size_t layer, size_t head, size_t position, size_t count, int8_t* k, float* k_scale, int8_t* v,
+            int16_t* v_log_scale) const;
 
   void set_length(size_t length);  // after writing all layers of the new rows
   void truncate(size_t length);    // throws InvalidArgument if length > length()

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "error.h"
 #include "exp_f32.h"
@@ -49,11 +49,12 @@ Candidates Sampler::candidates(const float* logits, size_t count) const {
     const double rest = exponent - static_cast<double>(rounded);
     p[i] = exponent < kLeastExponent ? 0.0 : static_cast<double>(exp_f32(rounded)) * (1.0 + rest);
   }
-  std::vector<int32_t> ids(count);
-  std::iota(ids.begin(), ids.end(), 0);
   const auto at = [&](int32_t id) { return p[static_cast<size_t>(id)]; };
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < count; ++i)
+    if (p[i] > 0.0) ids.push_back(static_cast<int32_t>(i));
   const auto likelier = [&](int32_t a, int32_t b) { return at(a) != at(b) ? at(a) > at(b) : a < b; };
-  if (params_.top_k > 0 && params_.top_k < count) {
+  if (params_.top_k > 0 && params_.top_k < ids.size()) {
     const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(params_.top_k);
     std::nth_element(ids.begin(), middle - 1, ids.end(), likelier);
     ids.erase(middle, ids.end());
@@ -82,8 +83,13 @@ Candidates Sampler::candidates(const float* logits, size_t count) const {
 
 int32_t Sampler::choose(const float* logits, size_t count) {
   if (count == 0) throw InvalidArgument("sampling: no logits");
-  for (size_t i = 0; i < count; ++i)
-    if (!std::isfinite(logits[i])) throw InvalidArgument(message("sampling: logit ", i, " is ", logits[i]));
+  bool any = false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!(logits[i] <= std::numeric_limits<float>::max()))  // NaN and infinity
+      throw InvalidArgument(message("sampling: logit ", i, " is ", logits[i]));
+    any = any || std::isfinite(logits[i]);
+  }
+  if (!any) throw InvalidArgument(message("sampling: all ", count, " logits are -inf"));
   logits = penalized(logits, count);
   int32_t token = static_cast<int32_t>(std::max_element(logits, logits + count) - logits);
   if (params_.temperature > 0.0) {

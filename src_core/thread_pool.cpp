@@ -74,30 +74,56 @@ std::vector<int> choose_cpus(int threads, std::vector<int> cpus) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus) : threads_(threads) {
   if (threads < 0 || threads > kMaxThreads)
     throw InvalidArgument(message("threads must be 0 (automatic) to ", kMaxThreads, ", got ", threads));
-  if (threads == 0) threads = cpus.empty() ? default_thread_count() : static_cast<int>(cpus.size());
-  cpus_ = choose_cpus(threads, std::move(cpus));
-  for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { worker_loop(worker); });
+  if (threads_ == 0) threads_ = cpus.empty() ? default_thread_count() : static_cast<int>(cpus.size());
+  cpus_ = choose_cpus(threads_, std::move(cpus));
+  start_workers();
 }
 
-ThreadPool::~ThreadPool() {
+// Throws std::system_error if the system gives no more threads; there are none then.
+void ThreadPool::start_workers() {
+  stop_.store(false);
+  generation_.store(0);  // what a worker takes as the last loop it has seen
+  try {
+    for (int worker = 1; worker < threads_; ++worker) workers_.emplace_back([this, worker] { worker_loop(worker); });
+  } catch (...) {
+    stop_workers();
+    throw;
+  }
+}
+
+// In the child of a fork, where there are no workers and whoever held a lock or waited is gone.
+void ThreadPool::forget_workers() {
+  abandon(workers_);
+  abandon(caller_mutex_);
+  abandon(error_mutex_);
+  abandon(sleep_mutex_);
+  abandon(wake_);
+  sleepers_.store(0);
+}
+
+ThreadPool::~ThreadPool() { stop_workers(); }
+
+void ThreadPool::stop_workers() {
   {
     std::lock_guard<std::mutex> lock(sleep_mutex_);
     stop_.store(true);
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
 }
 
 void ThreadPool::run(size_t count, Invoke invoke, void* context) {
   if (count == 0) return;
   std::lock_guard<std::mutex> one_loop(caller_mutex_);
-  if (workers_.empty() || count == 1) {
+  if (threads_ == 1 || count == 1) {
     for (size_t item = 0; item < count; ++item) invoke(context, item, 0);
     return;
   }
+  if (workers_.empty()) start_workers();
   invoke_ = invoke;
   context_ = context;
   count_ = count;

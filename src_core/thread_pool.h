@@ -3,6 +3,7 @@
 // Workers spin for a moment after a loop (a decoder step is hundreds of loops a few microseconds
 // apart) and then sleep. Which thread runs an item must not influence any result.
 // One loop at a time: concurrent callers wait for each other.
+// The child of a fork() may go on using the pool: it starts workers of its own with its first loop.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,8 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "fork_hook.h"
 
 namespace intattention {
 
@@ -26,7 +29,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return threads_; }
   const std::vector<int>& cpus() const { return cpus_; }
 
   // Calls body(item, worker) once for each item in [0, count), worker in [0, threads()).
@@ -56,13 +59,17 @@ class ThreadPool {
   using Invoke = void (*)(void* context, size_t item, int worker);
 
   void run(size_t count, Invoke invoke, void* context);
+  void start_workers();
+  void stop_workers();
+  void forget_workers();
   void take_items(int worker);
   void worker_loop(int worker);
   bool wait_for_job(unsigned seen);
 
+  int threads_;
   std::vector<int> cpus_;
-  std::vector<std::thread> workers_;
-  std::mutex caller_mutex_;  // one loop at a time
+  std::vector<std::thread> workers_;  // threads_ - 1, or none yet in the child of a fork
+  std::mutex caller_mutex_;           // one loop at a time
 
   // The current loop; written by the caller before generation_ is raised.
   Invoke invoke_ = nullptr;
@@ -78,6 +85,7 @@ class ThreadPool {
   std::atomic<int> sleepers_{0};
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
+  ForkHook fork_hook_{[this] { forget_workers(); }};
 };
 
 }  // namespace intattention

@@ -131,6 +131,47 @@ def test_two_caches_do_not_mix() -> None:
         np.testing.assert_array_equal(b[0], expected[i])
 
 
+def test_batches_equal_single_runs() -> None:
+    """Parts of five sequences in one call, more tokens than a pass takes."""
+    decoder = build(case("all options", 1).model, threads=2)
+    random = np.random.default_rng(4)
+    parts = [(40, 1, "last"), (0, 20, "all"), (100, 1, "last"), (3, 30, "none"), (5, 300, "last")]
+    ids, single, batch, expected = [], [], [], []
+    for before, count, logits in parts:
+        text = random.integers(0, decoder.config.vocab_size, before + count).astype(np.int32)
+        cache = decoder.new_cache(512)
+        if before:
+            decoder.forward(text[:before], cache, "none")
+        batch.append(cache.fork())
+        ids.append(text[before:])
+        expected.append(decoder.forward(ids[-1], cache, logits))
+        single.append(cache)
+    got = decoder.forward_batch(ids, batch, [logits for _, _, logits in parts])
+    assert np.array_equal(got, np.concatenate(expected))
+    last = np.array([1], np.int32)
+    for one, other in zip(single, batch, strict=True):
+        assert len(one) == len(other)
+        assert np.array_equal(decoder.forward(last, one), decoder.forward(last, other))
+
+
+def test_wrong_batches_raise_and_change_nothing() -> None:
+    decoder = build(case("mixed", 1).model)
+    ids = np.array([1, 2], np.int32)
+    one, other = decoder.new_cache(8), decoder.new_cache(2)
+    decoder.forward(ids[:1], other, "none")
+    for arguments, words in (
+        (([], [], []), "no sequences"),
+        (([ids], [one], []), "1 arrays of ids, 1 caches and 0 choices"),
+        (([ids, ids], [one, one], ["last"] * 2), "sequences 0 and 1 have the same cache"),
+        (([ids, ids], [one, None], ["last"] * 2), "cache 1 is None"),
+        (([ids, ids], [one, other], ["last"] * 2), "context overflow"),
+        (([ids, ids], [one, decoder.new_cache(8)], ["last", "some"]), "'some'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            decoder.forward_batch(*arguments)
+        assert (len(one), len(other)) == (0, 1)
+
+
 def test_config_and_nbytes() -> None:
     c = case("mixed", 320)
     decoder = build(c.model)

@@ -19,8 +19,9 @@ from intattention.errors import (
     NumericError,
     UnsupportedModelError,
 )
+from intattention.framed_file import PRELUDE, PRELUDE_BYTES
 from intattention.iatt_file import IattFile
-from intattention.iatt_header import MAGIC, PRELUDE, PRELUDE_BYTES
+from intattention.iatt_header import MAGIC
 
 Change = Callable[[dict[str, Any]], object]
 MATRIX = "blk.1.ffn_down.weight"

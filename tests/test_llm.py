@@ -223,13 +223,13 @@ def test_interrupt_leaves_the_llm_usable(
     """Ctrl-C arrives between the core's call and the bookkeeping after it: the worst moment."""
     forward, calls = session.Session._forward, 0
 
-    def interrupted(self: session.Session, ids: list[int], want_logits: bool) -> np.ndarray:
+    def interrupted(self: session.Session, ids: list[int], rows: str) -> np.ndarray:
         nonlocal calls
         calls += 1
         if calls == at:
             self._decoder.forward(np.array(ids, np.int32), self._cache, "last")
             raise KeyboardInterrupt
-        return forward(self, ids, want_logits)
+        return forward(self, ids, rows)
 
     monkeypatch.setattr(session.Session, "_forward", interrupted)
     with pytest.raises(KeyboardInterrupt):

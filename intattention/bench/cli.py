@@ -129,6 +129,36 @@ def linear(
     _run(settings, ["linear"], o.Outputs(json, csv, markdown, report))
 
 
+@app.command()
+def lookup(
+    model: Model = MODEL,
+    guesses: Annotated[str, typer.Option(help="Tokens guessed per step.")] = "1,2,3,4",
+    tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 128,
+    threads: Annotated[int, typer.Option(min=0)] = 0,
+    cpus: Cpus = "",
+    isa: Isa = "",
+    rounds: o.Rounds = 0,
+    seconds: o.Seconds = 60.0,
+    markdown: o.MarkdownFile = None,
+    debug: Debug = False,
+) -> None:
+    """Prompt lookup against plain decoding, whose text it must give, interleaved."""
+    from intattention import LLM
+    from intattention.bench.lookup_cases import lookup_table, measure_lookup
+    from intattention.bench.report import print_tables
+    from intattention.bench.timing import Policy
+
+    with usage():
+        counts = o.counts(guesses, "guesses")
+        pinned = o.common("0", cpus, isa, "")["cpus"]
+    policy = Policy.exactly(rounds) if rounds else Policy(seconds=seconds)
+    llm = LLM.load(model, threads, pinned)
+    table = lookup_table(*measure_lookup(llm, counts, tokens, policy))
+    print_tables([table])
+    if markdown:
+        markdown.write_text(table.markdown(), encoding="utf-8")
+
+
 @app.command("all")
 def everything(
     model: Model = MODEL,

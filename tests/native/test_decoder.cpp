@@ -123,6 +123,68 @@ TEST_P(DecoderTest, FailuresLeaveTheCacheAsItWas) {
   EXPECT_EQ(0, std::memcmp(logits.data(), again.data(), logits.size() * sizeof(float)));
 }
 
+// Prompts, parts of prompts and single tokens of five sequences side by side, in more rows than a pass takes.
+TEST_P(DecoderTest, BatchesHaveTheBitsOfSingleRuns) {
+  use_isa(table().name);
+  const std::vector<int32_t> ids = prompt(320);
+  struct Part {
+    size_t before, count;  // tokens in the cache, and in the batch
+    LogitRows rows;
+  };
+  const std::vector<Part> parts{{40, 1, LogitRows::kLast},
+                                {0, 20, LogitRows::kAll},
+                                {250, 1, LogitRows::kLast},
+                                {3, 30, LogitRows::kNone},
+                                {5, 300, LogitRows::kLast}};
+  for (int threads : {1, 3}) {
+    const std::unique_ptr<Decoder> decoder = make(threads);
+    std::vector<float> expected;
+    std::vector<KVCache> single, batch;
+    for (const Part& part : parts) {
+      const size_t rows = part.rows == LogitRows::kAll ? part.count : part.rows == LogitRows::kLast ? 1 : 0;
+      std::vector<float> logits(rows * kConfig.vocab_size);
+      KVCache cache = new_cache();
+      if (part.before > 0) decoder->forward(ids.data(), part.before, cache, LogitRows::kNone, nullptr);
+      batch.push_back(cache.fork());
+      decoder->forward(&ids[part.before], part.count, cache, part.rows, logits.data());
+      single.push_back(std::move(cache));
+      expected.insert(expected.end(), logits.begin(), logits.end());
+    }
+    std::vector<DecoderInput> inputs;
+    for (size_t i = 0; i < parts.size(); ++i)
+      inputs.push_back({&ids[parts[i].before], parts[i].count, &batch[i], parts[i].rows});
+    std::vector<float> logits(expected.size());
+    decoder->forward(inputs, logits.data());
+    EXPECT_EQ(0, std::memcmp(logits.data(), expected.data(), expected.size() * sizeof(float))) << threads;
+
+    // what went into the caches is the same, too
+    for (size_t i = 0; i < parts.size(); ++i) {
+      std::vector<float> next(kConfig.vocab_size), next_expected(kConfig.vocab_size);
+      EXPECT_EQ(batch[i].length(), single[i].length());
+      decoder->forward(ids.data(), 1, batch[i], LogitRows::kLast, next.data());
+      decoder->forward(ids.data(), 1, single[i], LogitRows::kLast, next_expected.data());
+      EXPECT_EQ(0, std::memcmp(next.data(), next_expected.data(), next.size() * sizeof(float))) << i;
+    }
+  }
+}
+
+TEST_P(DecoderTest, FailuresOfABatchLeaveAllCachesAsTheyWere) {
+  use_isa(table().name);
+  const std::unique_ptr<Decoder> decoder = make(2);
+  const std::vector<int32_t> ids = prompt(30);
+  KVCache wide = new_cache(), narrow = new_cache(25);
+  decoder->forward(ids.data(), 20, wide, LogitRows::kNone, nullptr);
+  decoder->forward(ids.data(), 20, narrow, LogitRows::kNone, nullptr);
+  const DecoderInput fits{&ids[20], 5, &wide, LogitRows::kNone};
+  const int32_t bad = -1;
+  EXPECT_THROW(decoder->forward({fits, {&ids[20], 6, &narrow, LogitRows::kNone}}, nullptr), ContextOverflow);
+  EXPECT_THROW(decoder->forward({fits, {&bad, 1, &narrow, LogitRows::kNone}}, nullptr), InvalidArgument);
+  EXPECT_THROW(decoder->forward({fits, fits}, nullptr), InvalidArgument);
+  EXPECT_THROW(decoder->forward(std::vector<DecoderInput>(), nullptr), InvalidArgument);
+  EXPECT_EQ(wide.length(), 20u);
+  EXPECT_EQ(narrow.length(), 20u);
+}
+
 INTATTENTION_ON_EVERY_TABLE(DecoderTest);
 
 }  // namespace

@@ -1,0 +1,1 @@
+"""``intattention serve``: OpenAI-compatible HTTP; needs the extra "serve"."""
