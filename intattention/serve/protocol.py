@@ -120,7 +120,8 @@ class Request(BaseModel):
 
     def constraint(self, llm: LLM) -> Constraint | None:
         """A fresh one. ValueError: not valid, or not to be had in this installation."""
-        schema = self.response_format and self.response_format.schema_asked()
+        asked = self.response_format
+        schema = None if asked is None else asked.schema_asked()
         try:
             return llm.constraints.make(schema, self.regex)
         except RuntimeError as error:
