@@ -62,7 +62,7 @@ void attend(const Shared& shared, const AttentionShape& shape, const HeadTensor&
             const AttentionOutput& out) {
   const GroupedQueries queries(*shared.pool, q, shape.n_kv_heads);
   AttentionWorkspace workspace;
-  attention(*shared.pool, shape, queries.q.as<int8_t>(), queries.scale.as<float>(), cache, layer, out, workspace);
+  attention(*shared.pool, {{shape, queries.q.as<int8_t>(), queries.scale.as<float>(), &cache, out}}, layer, workspace);
 }
 
 void check_layer(const ia_cache& cache, size_t layer) {

@@ -60,7 +60,8 @@ class SmallIatt {
       text += ",\"post_attention_layernorm\":" + ones(layer + "post") + ",\"gate_up_proj\":[" +
               matrix(layer + "gate", kInter, kHidden) + "," + matrix(layer + "up", kInter, kHidden) + "]";
       text += ",\"down_proj\":" + matrix(layer + "down", kHidden, kInter) +
-              R"(,"qkv_bias":[],"q_norm":null,"k_norm":null,"sliding_window":0,"qk_scale":[],"k_center":[]})";
+              R"(,"qkv_bias":[],"o_bias":[],"gate_up_bias":[],"down_bias":[],"q_norm":null,"k_norm":null)"
+              R"(,"sliding_window":0,"qk_scale":[],"k_center":[]})";
     }
     text += "]}";
     if (description) text = description(text);
