@@ -30,8 +30,8 @@ class Sampler {
   explicit Sampler(const SamplingParams& params);  // throws InvalidArgument
 
   void see(int32_t token) { seen_.insert(token); }  // for the repetition penalty
-  // The next token, which has then been seen. A logit of -inf is never chosen. Throws InvalidArgument for no logits, for
-  // NaN or +inf, or if none is finite.
+  // The next token, which has then been seen. A logit of -inf is never chosen. Throws InvalidArgument for no logits,
+  // for NaN or +inf, or if none is finite.
   int32_t choose(const float* logits, size_t count);
   // Needs temperature > 0. In order of id; most likely first if top_p cuts.
   Candidates candidates(const float* logits, size_t count) const;
