@@ -113,26 +113,24 @@ __device__ inline ScaleExtremes scale_extremes(float k_scale, int v_log, bool co
 __device__ inline int row_factor(float q_scale, float k_scale_max, float scale, int narrow, int& lshift) {
   constexpr float kPerUnit = static_cast<float>((1024.0 / 6.6) * (32768.0 / 32767.0));  // times 2^narrow, exactly
   float f = ((q_scale * k_scale_max) * scale) * (kPerUnit * static_cast<float>(1 << narrow));
-  lshift = 0;
-  while (f >= 1.0f && lshift < 15) {
-    f = f * 0.5f;
-    ++lshift;
-  }
+  lshift = min(max(static_cast<int>(__float_as_uint(f) >> 23) - 126, 0), 15);  // f >= 0
+  f = f * __uint_as_float(static_cast<uint32_t>(127 - lshift) << 23);
   return min(rne(f < 1.0f ? f * 32768.0f : 32767.0f), 32767);
 }
 
-// q8 . k8 of this thread's key with every row.
+// q8 . k8 of this thread's key with every row. R: rows that a block of threads has at most.
+template <uint32_t R>
 __device__ inline void dot_rows(const AttentionArgs& a, const int8_t* k, bool there, const AttentionShared& s,
-                                int (&logit)[kAttentionRows]) {
+                                int (&logit)[R]) {
 #pragma unroll
-  for (uint32_t r = 0; r < kAttentionRows; ++r) logit[r] = 0;
+  for (uint32_t r = 0; r < R; ++r) logit[r] = 0;
   if (!there) return;
   const uint4* pieces = reinterpret_cast<const uint4*>(k) + threadIdx.x;
 #pragma unroll 8
   for (uint32_t c = 0; c < a.cache.head_dim / 16; ++c) {
     const uint4 key = pieces[c * kKeyBlock];
 #pragma unroll
-    for (uint32_t r = 0; r < kAttentionRows; ++r) {
+    for (uint32_t r = 0; r < R; ++r) {
       const uint4 q = s.q[r][c];
       logit[r] = dot4(q.x, key.x, logit[r]), logit[r] = dot4(q.y, key.y, logit[r]);
       logit[r] = dot4(q.z, key.z, logit[r]), logit[r] = dot4(q.w, key.w, logit[r]);
@@ -142,9 +140,9 @@ __device__ inline void dot_rows(const AttentionArgs& a, const int8_t* k, bool th
 
 // y of the thread's key for every row in counts (kNoMax where not visible), its weight in the row sum, and the rows'
 // maxima per warp.
+template <uint32_t R>
 __device__ inline void logits_to_counts(const AttentionArgs& a, const RowSpan& span, uint32_t start, float k_scale,
-                                        int v_log, AttentionShared& s, int (&y)[kAttentionRows],
-                                        uint32_t (&weight)[kAttentionRows]) {
+                                        int v_log, AttentionShared& s, int (&y)[R], uint32_t (&weight)[R]) {
   const uint32_t j = threadIdx.x;
   uint32_t previous_end = 0;
   ScaleExtremes e{};
@@ -152,7 +150,7 @@ __device__ inline void logits_to_counts(const AttentionArgs& a, const RowSpan& s
   uint32_t own_weight = 0;
   float unit = 0.0f;
 #pragma unroll
-  for (uint32_t r = 0; r < kAttentionRows; ++r) {
+  for (uint32_t r = 0; r < R; ++r) {
     if (r >= span.count) {
       y[r] = kNoMax, weight[r] = 0;
       continue;
@@ -186,11 +184,12 @@ __device__ inline void logits_to_counts(const AttentionArgs& a, const RowSpan& s
   }
 }
 
-__device__ inline void counts_to_weights(const RowSpan& span, AttentionShared& s, const int (&y)[kAttentionRows],
-                                         const uint32_t (&weight)[kAttentionRows]) {
+template <uint32_t R>
+__device__ inline void counts_to_weights(const RowSpan& span, AttentionShared& s, const int (&y)[R],
+                                         const uint32_t (&weight)[R]) {
   const uint32_t warp = threadIdx.x / kWarp;
 #pragma unroll
-  for (uint32_t r = 0; r < kAttentionRows; ++r) {
+  for (uint32_t r = 0; r < R; ++r) {
     if (r >= span.count) break;
     int max = s.warp_max[r][0];
 #pragma unroll
@@ -203,28 +202,53 @@ __device__ inline void counts_to_weights(const RowSpan& span, AttentionShared& s
   }
 }
 
-// O_b: the threads of a channel share its keys, 16 at a time, and meet in shared memory.
-__device__ inline void add_values(const AttentionArgs& a, const RowSpan& span, const int8_t* v, uint32_t keys,
-                                  AttentionShared& s) {
-  const uint32_t d = a.cache.head_dim, slices = kAttentionThreads / d, slice = threadIdx.x / d, c = threadIdx.x % d;
-  if (slice >= slices) return;
-  int sum[kAttentionRows] = {};
-#pragma unroll 4
-  for (uint32_t piece = slice; piece * 16 < keys; piece += slices) {
-    const uint4 value = reinterpret_cast<const uint4*>(v)[piece * d + c];
+// The thread's channel of V and which pieces of 16 keys are its own: threads of a channel share its keys.
+struct ValuePieces {
+  static constexpr uint32_t kEarly = 8;
+  uint32_t channel, first, step;
+  uint4 early[kEarly];  // fetched before the softmax
+
+  __device__ ValuePieces(const int8_t* v, uint32_t keys, uint32_t d) {
+    const uint32_t slices = kAttentionThreads / d;
+    channel = threadIdx.x % d, first = threadIdx.x / d, step = slices;
+    if (first >= slices) first = kKeyBlock;  // no work
 #pragma unroll
-    for (uint32_t r = 0; r < kAttentionRows; ++r) {
+    for (uint32_t i = 0; i < kEarly; ++i) {
+      const uint32_t piece = first + i * step;
+      early[i] = piece * 16 < keys ? reinterpret_cast<const uint4*>(v)[piece * d + channel] : uint4{};
+    }
+  }
+};
+
+// O_b: 16 keys at a time; the threads of a channel meet in shared memory.
+template <uint32_t R>
+__device__ inline void add_values(const AttentionArgs& a, const RowSpan& span, const int8_t* v,
+                                  const ValuePieces& values, uint32_t keys, AttentionShared& s) {
+  const uint32_t d = a.cache.head_dim, c = values.channel;
+  int sum[R] = {};
+  const auto add = [&](uint32_t piece, const uint4& value) {
+#pragma unroll
+    for (uint32_t r = 0; r < R; ++r) {
       const uint4 p = s.probs[r][piece];
       sum[r] = dot4_u8s8(p.x, value.x, sum[r]), sum[r] = dot4_u8s8(p.y, value.y, sum[r]);
       sum[r] = dot4_u8s8(p.z, value.z, sum[r]), sum[r] = dot4_u8s8(p.w, value.w, sum[r]);
     }
-  }
+  };
 #pragma unroll
-  for (uint32_t r = 0; r < kAttentionRows; ++r)
+  for (uint32_t i = 0; i < ValuePieces::kEarly; ++i) {
+    const uint32_t piece = values.first + i * values.step;
+    if (piece * 16 < keys) add(piece, values.early[i]);
+  }
+  for (uint32_t piece = values.first + ValuePieces::kEarly * values.step; piece * 16 < keys; piece += values.step)
+    add(piece, reinterpret_cast<const uint4*>(v)[piece * d + c]);
+  if (values.first >= kKeyBlock) return;
+#pragma unroll
+  for (uint32_t r = 0; r < R; ++r)
     if (r < span.count) atomicAdd(&s.out[r * d + c], sum[r]);
 }
 
 // Fills s.result, s.probs and s.out of the rows for key block `block`. Begins and ends with a barrier.
+template <uint32_t R>
 __device__ inline void attend_block(const AttentionArgs& a, const RowSpan& span, uint32_t block, AttentionShared& s) {
   const uint32_t d = a.cache.head_dim, start = block * kKeyBlock, j = threadIdx.x;
   __syncthreads();
@@ -234,12 +258,13 @@ __device__ inline void attend_block(const AttentionArgs& a, const RowSpan& span,
   const int8_t *k = a.cache.k + offset * d, *v = a.cache.v + offset * d;
   const float k_scale = j < keys ? a.cache.k_scale[offset + j] : 0.0f;
   const int v_log = j < keys ? a.cache.v_log[offset + j] : 0;
-  int y[kAttentionRows];
-  uint32_t weight[kAttentionRows];
-  dot_rows(a, k, j < keys, s, y);
-  logits_to_counts(a, span, start, k_scale, v_log, s, y, weight);
+  int y[R];
+  uint32_t weight[R];
+  const ValuePieces values(v, keys, d);
+  dot_rows<R>(a, k, j < keys, s, y);
+  logits_to_counts<R>(a, span, start, k_scale, v_log, s, y, weight);
   __syncthreads();
-  counts_to_weights(span, s, y, weight);
+  counts_to_weights<R>(span, s, y, weight);
   __syncthreads();
   if (j < span.count) {
     uint32_t sum = 0;
@@ -247,7 +272,7 @@ __device__ inline void attend_block(const AttentionArgs& a, const RowSpan& span,
     for (uint32_t w = 0; w < kAttentionWarps; ++w) sum += s.warp_sum[j][w];
     s.result[j].sum = static_cast<float>(sum) * s.sum_unit[j];
   }
-  add_values(a, span, v, keys, s);
+  add_values<R>(a, span, v, values, keys, s);
   __syncthreads();
 }
 

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_rows_kernel(const
   const uint32_t d = a.cache.head_dim, blocks = (s.block.rows[span.count - 1].end + kKeyBlock - 1) / kKeyBlock;
   uint32_t block = s.block.rows[0].begin / kKeyBlock;  // the first row's window reaches furthest back
   for (; block < blocks; ++block) {
-    attend_block(a, span, block, s.block);
+    attend_block<kAttentionRows>(a, span, block, s.block);
     add_block(a, span, block, s, out);
     if ((block + 1) % kBlocksPerRange == 0 || block + 1 == blocks) add_range(span, d, s, out, total);
   }

@@ -7,17 +7,18 @@
 namespace intattention::cuda {
 namespace {
 
+template <uint32_t R>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_blocks_kernel(const AttentionArgs a, const AttentionParts parts) {
   __shared__ AttentionShared s;
   let_next_start();
   wait_for_previous();
-  const uint32_t block = blockIdx.x, spans = (a.group + kAttentionRows - 1) / kAttentionRows;
-  const uint32_t first = blockIdx.y % spans * kAttentionRows, d = a.cache.head_dim;
-  const RowSpan span{blockIdx.y / spans, first, min(kAttentionRows, a.group - first)};
+  const uint32_t block = blockIdx.x, spans = (a.group + R - 1) / R;
+  const uint32_t first = blockIdx.y % spans * R, d = a.cache.head_dim;
+  const RowSpan span{blockIdx.y / spans, first, min(R, a.group - first)};
   if (block * kKeyBlock > static_cast<uint32_t>(a.state->position)) return;
   load_rows(a, span, s);
-  attend_block(a, span, block, s);
+  attend_block<R>(a, span, block, s);
   const uint32_t head0 = span.kv_head * a.group + first;
   for (uint32_t i = threadIdx.x; i < span.count * d; i += kAttentionThreads)
     parts.out[(static_cast<size_t>(head0 + i / d) * parts.blocks + block) * d + i % d] = s.out[i];
@@ -121,10 +122,18 @@ __global__ void attention_merge_kernel(const AttentionArgs a, const AttentionPar
 
 void attention_split(const AttentionArgs& args, const AttentionParts& parts, uint32_t blocks, const DeviceRows& act,
                      cudaStream_t stream) {
-  const uint32_t spans = (args.group + kAttentionRows - 1) / kAttentionRows, d = args.cache.head_dim;
-  launch("attention_split", attention_blocks_kernel, {blocks, args.cache.kv_heads * spans, kAttentionThreads}, stream,
-         args, parts);
-  const uint32_t width = (d + kWarp - 1) / kWarp * kWarp;
+  // Few keys: a block of threads takes few of a kv head's query rows, so that more of the GPU is at work.
+  constexpr uint32_t kBlocksWanted = 256;
+  uint32_t rows = 1;
+  while (rows < kAttentionRows && blocks * args.cache.kv_heads * ((args.group + rows - 1) / rows) > kBlocksWanted)
+    rows *= 2;
+  const auto kernel = rows == 1   ? attention_blocks_kernel<1>
+                      : rows == 2 ? attention_blocks_kernel<2>
+                      : rows == 4 ? attention_blocks_kernel<4>
+                                  : attention_blocks_kernel<8>;
+  launch("attention_split", kernel, {blocks, args.cache.kv_heads * ((args.group + rows - 1) / rows), kAttentionThreads},
+         stream, args, parts);
+  const uint32_t width = (args.cache.head_dim + kWarp - 1) / kWarp * kWarp;
   launch("attention_merge", attention_merge_kernel, {args.cache.kv_heads * args.group, 1, width * kRangesAtOnce},
          stream, args, parts, act);
 }

@@ -1,10 +1,14 @@
 #include "available.h"
 
+#include <atomic>
+
 #include "device_buffer.h"
 #include "launch.h"
 
 namespace intattention::cuda {
 namespace {
+
+std::atomic<bool> overlap_allowed{true};
 
 __global__ void answer(int* out) { *out = 42; }
 
@@ -55,11 +59,13 @@ bool overlaps_launches() {
   thread_local bool overlaps = false;
   int id, major;
   check(cudaGetDevice(&id), "cudaGetDevice");
-  if (id == known_for) return overlaps;
+  if (id == known_for) return overlaps && overlap_allowed.load();
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id), "compute capability");
   overlaps = major >= 9;
   known_for = id;
-  return overlaps;
+  return overlaps && overlap_allowed.load();
 }
+
+void allow_overlap(bool allowed) { overlap_allowed.store(allowed); }
 
 }  // namespace intattention::cuda

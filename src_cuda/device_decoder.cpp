@@ -112,7 +112,7 @@ DeviceDecoder::DeviceDecoder(const Decoder& model)
       limit_(config_.vocab_size) {
   if (config_.head_dim > kMaxDeviceHeadDim)
     throw InvalidArgument(message("cuda: head_dim ", config_.head_dim, " exceeds ", kMaxDeviceHeadDim));
-  constexpr size_t kMaxHidden = 40 << 10;  // a row of floats in shared memory
+  constexpr size_t kMaxHidden = 20 << 10;  // a row and its squares in shared memory
   if (config_.hidden_size > kMaxHidden)
     throw InvalidArgument(message("cuda: hidden_size ", config_.hidden_size, " exceeds ", kMaxHidden));
   if (!tied_) lm_head_ = DeviceLinear(model.lm_head());

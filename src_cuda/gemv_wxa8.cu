@@ -27,13 +27,13 @@
 namespace intattention::cuda {
 namespace {
 
-constexpr uint32_t kMaxProducers = 15;
+constexpr uint32_t kMaxProducers = 13;  // with 72 registers two such blocks fit a multiprocessor
 constexpr uint32_t kBufferGroups = kMaxProducers * kChunkGroups;
 
 struct GemvArgs {
   WeightView w;
   DeviceRows x;
-  uint32_t tokens, producers, prefetch_bytes;
+  uint32_t tokens, producers, ahead;  // ahead: iterations between the prefetch into L2 and the use
   float* y;
   uint32_t ldy;
   DeviceRows act;
@@ -50,6 +50,16 @@ __device__ inline uint2 load_once8(const void* p) {
   uint2 v;
   asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
+}
+
+// Asks a chunk into L2, from one warp.
+template <uint32_t kBytes>
+__device__ inline void prefetch_l2(const uint8_t* p, uint32_t lane) {
+#if __CUDA_ARCH__ >= 900
+  if (lane == 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(kBytes));
+#else
+  for (uint32_t at = lane * 128; at < kBytes; at += kWarp * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(p + at));
+#endif
 }
 
 // What a lane holds of a chunk: its row's quants of 4 groups and their scales.
@@ -117,25 +127,32 @@ struct Shared {
   }
 };
 
-// Brings the activations in; groups beyond k and tokens beyond the last are zeros.
+// Brings the activations in; groups beyond k and tokens beyond the last are zeros. The first piece of each array is on
+// its way before any is stored.
 template <WeightFormat F, int M>
 __device__ void fill(const GemvArgs& a, const Shared<M>& s) {
   const uint32_t vectors = a.w.chunks * kChunkK / 16, groups = a.w.chunks * kChunkGroups;
-  for (uint32_t i = threadIdx.x; i < M * vectors; i += blockDim.x) {
+  const auto vector = [&](uint32_t i) {
     const uint32_t m = i / vectors, v = i % vectors;
     const bool there = m < a.tokens && v * 16 < a.w.k;
-    reinterpret_cast<uint4*>(s.q)[i] =
-        there ? reinterpret_cast<const uint4*>(a.x.q + static_cast<size_t>(m) * a.w.k)[v] : uint4{};
-  }
-  for (uint32_t i = threadIdx.x; i < M * groups; i += blockDim.x) {
+    return there ? reinterpret_cast<const uint4*>(a.x.q + static_cast<size_t>(m) * a.w.k)[v] : uint4{};
+  };
+  const auto group = [&](uint32_t i) {
     const uint32_t m = i / groups, g = i % groups;
     const bool there = m < a.tokens && g < a.w.groups;
     const float sx = there ? a.x.scale[m * a.w.groups + g] : 0.0f;
     const int sum = there ? a.x.sum[m * a.w.groups + g] : 0;
     const float unit = F == WeightFormat::kW8G32 ? sx : sx * 0.0625f;
     const int start = kSumStart + (F == WeightFormat::kW4G32A ? 128 * sum : 0);
-    s.group[i] = {unit, -kSumStartValue * unit, __int_as_float(start), sx * static_cast<float>(sum)};
-  }
+    return float4{unit, -kSumStartValue * unit, __int_as_float(start), sx * static_cast<float>(sum)};
+  };
+  const uint32_t first = threadIdx.x;
+  const uint4 v = first < M * vectors ? vector(first) : uint4{};
+  const float4 g = first < M * groups ? group(first) : float4{};
+  if (first < M * vectors) reinterpret_cast<uint4*>(s.q)[first] = v;
+  if (first < M * groups) s.group[first] = g;
+  for (uint32_t i = first + blockDim.x; i < M * vectors; i += blockDim.x) reinterpret_cast<uint4*>(s.q)[i] = vector(i);
+  for (uint32_t i = first + blockDim.x; i < M * groups; i += blockDim.x) s.group[i] = group(i);
 }
 
 // t and scales of one chunk into buffer `buf`.
@@ -219,16 +236,20 @@ __global__ void __launch_bounds__((kMaxProducers + 1) * kWarp, 1) gemv_kernel(co
     if (at.tile < a.w.tiles && chunk_at(at) < a.w.chunks)
       c.load(a.w.data + (static_cast<size_t>(at.tile) * a.w.chunks + chunk_at(at)) * chunk_bytes(F), lane);
   };
+  const auto prefetch = [&](const Cursor<kSwiglu>& at) {
+    if (at.tile < a.w.tiles && chunk_at(at) < a.w.chunks)
+      prefetch_l2<chunk_bytes(F)>(
+          a.w.data + (static_cast<size_t>(at.tile) * a.w.chunks + chunk_at(at)) * chunk_bytes(F), lane);
+  };
   Cursor<kSwiglu> at{blockIdx.x * (kSwiglu ? 2 : 1), 0};
   const bool producer = warp < a.producers;
   Chunk<F> current;
   if (producer) load(at, current);  // weights do not depend on the kernel before
-#if __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && a.prefetch_bytes != 0) {
-    const uint8_t* p = a.w.data + static_cast<size_t>(at.tile) * a.w.chunks * chunk_bytes(F);
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(a.prefetch_bytes));
+  Cursor<kSwiglu> far = at;
+  for (uint32_t i = 0; producer && i < a.ahead; ++i) {
+    far.advance(iterations);
+    prefetch(far);
   }
-#endif
   let_next_start();
   wait_for_previous();
   fill<F, M>(a, s);
@@ -239,6 +260,8 @@ __global__ void __launch_bounds__((kMaxProducers + 1) * kWarp, 1) gemv_kernel(co
       next.advance(iterations);
       Chunk<F> upcoming;
       load(next, upcoming);
+      far.advance(iterations);
+      prefetch(far);
       const uint32_t chunk = chunk_at(at);
       if (chunk < a.w.chunks)
         produce<F, M>(current, s, a.w.chunks, chunk, buf * per_iteration + warp * kChunkGroups, lane);
@@ -290,16 +313,16 @@ const Device& device() {
   return d;
 }
 
-// Bytes at the start of a block's stream that are asked into L2 before it waits for the kernel before it.
-constexpr size_t kPrefetch = 64 << 10;
+// Bytes of a block's stream that are asked into L2 before they are loaded. What is asked for before the block waits for
+// the previous kernel fills the gap between the two.
+constexpr size_t kAheadBytes = 64 << 10;
 
 template <WeightFormat F, int M, bool kSwiglu>
 void run(GemvArgs a, cudaStream_t stream) {
   const Device& dev = device();
   const uint32_t units = a.w.tiles / (kSwiglu ? 2 : 1);
   a.producers = choose_producers(a.w.chunks, units, static_cast<uint32_t>(dev.multiprocessors));
-  const size_t tile_bytes = static_cast<size_t>(a.w.chunks) * chunk_bytes(F) * (kSwiglu ? 2 : 1);
-  a.prefetch_bytes = static_cast<uint32_t>(std::min(kPrefetch, tile_bytes));
+  a.ahead = static_cast<uint32_t>(kAheadBytes / (a.producers * chunk_bytes(F)));
   const size_t shared = Shared<M>::bytes(a.w.chunks, a.producers);
   const int threads = static_cast<int>((a.producers + 1) * kWarp);
   const auto kernel = gemv_kernel<F, M, kSwiglu>;
@@ -311,7 +334,9 @@ void run(GemvArgs a, cudaStream_t stream) {
   int resident = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared), "gemv_wxa8");
   if (resident == 0) throw CudaError(message("gemv_wxa8: k ", a.w.k, " needs ", shared, " bytes of shared memory"));
-  const uint32_t grid = std::min(units, static_cast<uint32_t>(resident * dev.multiprocessors));
+  // As many blocks as share the units evenly.
+  const uint32_t most = static_cast<uint32_t>(resident * dev.multiprocessors), each = (units + most - 1) / most;
+  const uint32_t grid = (units + each - 1) / each;
   launch("gemv_wxa8", kernel, {grid, 1, static_cast<unsigned>(threads), shared}, stream, a);
 }
 

@@ -22,8 +22,10 @@ __device__ inline void let_next_start() {
 }
 #endif
 
-// Whether the current device has programmatic dependent launch.
+// Whether the current device has programmatic dependent launch, and it is allowed (for comparison it can be forbidden,
+// before the first graph is captured).
 bool overlaps_launches();
+void allow_overlap(bool allowed);
 
 struct LaunchSize {
   unsigned grid_x, grid_y, threads;

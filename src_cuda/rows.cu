@@ -36,17 +36,33 @@ __global__ void embed_kernel(WeightView w, const int32_t* ids, const StepState* 
 
 constexpr uint32_t kNormThreads = 1024;
 
-// Sum of squares in the 8 lanes of section 6; thread l < 8 adds those of x[8i + l], in order of i.
-__device__ void sum_squares(uint32_t n, const float* x, float* lanes) {
-  if (threadIdx.x < 8) {
-    float sum = 0.0f;
-#pragma unroll 16
-    for (uint32_t i = threadIdx.x; i < n; i += 8) {
-      const float square = x[i] * x[i];
-      sum = sum + square;
+// Squares lie by lane of section 6, [8][stride]: a lane's sum is a chain of additions, and its operands come 4 at a
+// time.
+__device__ inline uint32_t lane_stride(uint32_t n) { return n / 8 + 4; }
+
+// Thread l < 8 adds lane l in order.
+__device__ void sum_squares(uint32_t n, const float* squares, float* lanes) {
+  constexpr uint32_t kAhead = 8;
+  if (threadIdx.x >= 8) return;
+  const float4* own = reinterpret_cast<const float4*>(squares + threadIdx.x * lane_stride(n));
+  float sum = 0.0f;
+  float4 v[kAhead];
+  const uint32_t pieces = n / 32;
+#pragma unroll
+  for (uint32_t u = 0; u < kAhead; ++u) v[u] = own[min(u, pieces - 1)];
+  uint32_t i = 0;
+  for (; i + kAhead <= pieces; i += kAhead)
+#pragma unroll
+    for (uint32_t u = 0; u < kAhead; ++u) {
+      const float4 now = v[u];
+      v[u] = own[min(i + kAhead + u, pieces - 1)];
+      sum = sum + now.x, sum = sum + now.y, sum = sum + now.z, sum = sum + now.w;
     }
-    lanes[threadIdx.x] = sum;
+  for (; i < pieces; ++i) {
+    const float4 now = own[i];
+    sum = sum + now.x, sum = sum + now.y, sum = sum + now.z, sum = sum + now.w;
   }
+  lanes[threadIdx.x] = sum;
 }
 
 __device__ float inverse_rms(uint32_t n, const float* lane, float eps) {
@@ -56,8 +72,9 @@ __device__ float inverse_rms(uint32_t n, const float* lane, float eps) {
 
 __global__ void __launch_bounds__(kNormThreads)
     norm_quantize_kernel(uint32_t n, float* hidden, const float* add, const float* weight, float eps, DeviceRows out) {
-  extern __shared__ float x[];
+  extern __shared__ __align__(16) float x[];  // a row, then its squares
   __shared__ float lanes[8];
+  float* squares = x + n;
   let_next_start();
   wait_for_previous();
   const size_t row = blockIdx.x, offset = row * n;
@@ -68,9 +85,10 @@ __global__ void __launch_bounds__(kNormThreads)
       hidden[offset + i] = value;
     }
     x[i] = value;
+    squares[i % 8 * lane_stride(n) + i / 8] = value * value;
   }
   __syncthreads();
-  sum_squares(n, x, lanes);
+  sum_squares(n, squares, lanes);
   __syncthreads();
   const float inverse = inverse_rms(n, lanes, eps);
   const uint32_t groups = n / kGroup, lane = threadIdx.x % kWarp;
@@ -183,7 +201,7 @@ void embed(const WeightView& weights, const int32_t* ids, const StepState* state
 
 void norm_quantize(uint32_t tokens, uint32_t n, float* hidden, const float* add, const float* weight, float eps,
                    const DeviceRows& out, cudaStream_t stream) {
-  const size_t shared = n * sizeof(float);
+  const size_t shared = (2 * static_cast<size_t>(n) + 32) * sizeof(float);  // lane_stride
   if (shared > (48u << 10))
     check(cudaFuncSetAttribute(norm_quantize_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared)),
