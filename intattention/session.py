@@ -2,21 +2,44 @@
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from intattention._core import ContextOverflowError, Decoder
-from intattention.dtypes import F32
+from intattention._core import ContextOverflowError, DecoderConfig
+from intattention.dtypes import F32, S32
 
 PREFILL_CHUNK = 256  # tokens per call; Ctrl-C and progress come between calls
+
+
+class AnyCache(Protocol):
+    """The KV cache of a decoder."""
+
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def truncate(self, length: int) -> None: ...
+
+
+class AnyDecoder(Protocol):
+    """The decoder of ``_core`` or of ``_cuda``; each takes the caches that it made itself."""
+
+    @property
+    def config(self) -> DecoderConfig: ...
+    @property
+    def nbytes(self) -> int: ...
+    def new_cache(self, max_len: int) -> Any: ...
+    def forward(
+        self, ids: S32, cache: Any, logits: Literal["last", "all", "none"] = "last"
+    ) -> F32: ...
 
 
 class Session:
     """Feeds tokens to a decoder and remembers which ones its cache holds."""
 
-    def __init__(self, decoder: Decoder, context: int) -> None:
+    def __init__(self, decoder: AnyDecoder, context: int) -> None:
         self._decoder = decoder
-        self._cache = decoder.new_cache(context)
+        self._cache: AnyCache = decoder.new_cache(context)
         self._ids: list[int] = []
         self.context = context
 
