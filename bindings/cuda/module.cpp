@@ -1,4 +1,5 @@
-// The module _cuda: the decoder on a GPU. Takes the Decoder of _core, which has checked the weights, and offers the same calls.
+// The module _cuda: the decoder on a GPU. Takes the Decoder of _core, which has checked the weights, and offers the
+// same calls.
 #include "arrays.h"
 #include "available.h"
 #include "device_decoder.h"

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from intattention.session import AnyDecoder
 from intattention.dtypes import F32, F64, S32
+from intattention.session import AnyDecoder
 
 CHUNK = 256  # tokens at a time; progress and Ctrl-C come between
 P999 = 99.9
