@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, overload
 
-from intattention import models
+from intattention import cuda, models
 from intattention._core import Decoder, DecoderConfig, ThreadPool
 from intattention.answer import Answer
 from intattention.chat_template import Message, Tool
@@ -18,7 +18,7 @@ from intattention.model_file import open_model_file
 from intattention.model_registry import find_model
 from intattention.prompt_lookup import Drafter
 from intattention.sampling import SamplingParams
-from intattention.session import Clock, Session
+from intattention.session import AnyDecoder, Clock, Session, on_cpu
 from intattention.stats import GenerationStats
 from intattention.tokenizer import TextTokenizer
 
@@ -49,7 +49,7 @@ class LLM:
     """
 
     def __init__(
-        self, decoder: Decoder, tokenizer: TextTokenizer, pool: ThreadPool, context: int
+        self, decoder: AnyDecoder, tokenizer: TextTokenizer, pool: ThreadPool, context: int
     ) -> None:
         self._decoder = decoder
         self._pool = pool
@@ -72,6 +72,7 @@ class LLM:
         ctx: int | None = None,
         progress: models.Progress | None = None,
         weight_format: FloatFormat = "w4g32a",
+        device: Literal["cpu", "cuda"] = "cpu",
     ) -> LLM:
         """Loads a .gguf or .iatt file, a Hugging Face folder, a model that is installed under a
         name, or one of the Hugging Face hub ("owner/name"), which is downloaded first.
@@ -81,12 +82,18 @@ class LLM:
         fills. None: the model's context, or what fits into memory if that is less. A scaling of
         the rotation that depends on the length (dynamic NTK, longrope) is that of ``ctx`` tokens.
         ``progress(done, total, name)`` is called after each tensor. ``weight_format``: what float
-        weights become, w8g32 costs twice the memory of w4g32a.
+        weights become, w8g32 costs twice the memory of w4g32a. ``device``: "cuda" runs the model on
+        the GPU, with the same results (``intattention.cuda.available()`` says whether that works).
 
         ModelNotFoundError: neither file nor name. ModelFileError: a damaged file.
         UnsupportedModelError: an architecture, tensor type or tokenizer that is not built in.
-        ValueError: ``ctx``, ``threads`` or ``cpus`` out of range.
+        ValueError: ``ctx``, ``threads``, ``cpus`` or ``device`` out of range. RuntimeError: no GPU
+        that this build can use.
         """
+        if device not in ("cpu", "cuda"):
+            raise ValueError(f"device is {device!r}, expected 'cpu' or 'cuda'")
+        if device == "cuda":
+            cuda.check_available()
         checkpoint = open_model_file(find_model(path_or_name))
         model = models.find(checkpoint)
         if ctx is not None:
@@ -99,8 +106,13 @@ class LLM:
             )
         pool = ThreadPool(threads, cpus)
         parts = model.read(checkpoint, progress, weight_format)
-        context = fitting_context(model, checkpoint) if ctx is None else ctx
-        llm = cls(model.decoder(checkpoint, parts, pool, context), tokenizer, pool, context)
+        if device == "cuda":
+            context = cuda.fitting_context(model) if ctx is None else ctx
+            decoder: AnyDecoder = cuda.decoder(model.decoder(checkpoint, parts, pool, context))
+        else:
+            context = fitting_context(model, checkpoint) if ctx is None else ctx
+            decoder = model.decoder(checkpoint, parts, pool, context)
+        llm = cls(decoder, tokenizer, pool, context)
         if checkpoint.losses:
             llm.notes.append(requantised_note(checkpoint.losses))
         if ctx is None and context < model.context:
@@ -115,9 +127,14 @@ class LLM:
         return self._decoder.config
 
     @property
-    def decoder(self) -> Decoder:
+    def decoder(self) -> AnyDecoder:
         """The core's model; a cache of one's own keeps out of the conversation."""
         return self._decoder
+
+    @property
+    def cpu_decoder(self) -> Decoder:
+        """``decoder`` where only the CPU's will do. RuntimeError: the model is on a GPU."""
+        return on_cpu(self._decoder, "several sequences in one pass")
 
     @property
     def context(self) -> int:

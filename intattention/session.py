@@ -3,23 +3,52 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
-from intattention._core import ContextOverflowError, Decoder
-from intattention.dtypes import F32
+from intattention._core import ContextOverflowError, Decoder, DecoderConfig, KVCache
+from intattention.dtypes import F32, S32
 from intattention.session_file import read_session, write_session
 
 PREFILL_CHUNK = 256  # tokens per call; Ctrl-C and progress come between calls
 
 
+class AnyCache(Protocol):
+    """The KV cache of a decoder."""
+
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def truncate(self, length: int) -> None: ...
+
+
+class AnyDecoder(Protocol):
+    """The decoder of ``_core`` or of ``_cuda``; each takes the caches that it made itself."""
+
+    @property
+    def config(self) -> DecoderConfig: ...
+    @property
+    def nbytes(self) -> int: ...
+    def new_cache(self, max_len: int) -> Any: ...
+    def forward(
+        self, ids: S32, cache: Any, logits: Literal["last", "all", "none"] = "last"
+    ) -> F32: ...
+
+
+def on_cpu(decoder: AnyDecoder, purpose: str) -> Decoder:
+    """``decoder``, if it is the CPU's; RuntimeError if it is not."""
+    if not isinstance(decoder, Decoder):
+        raise RuntimeError(f"{purpose}: the model is on a GPU, this works on the CPU only")
+    return decoder
+
+
 class Session:
     """Feeds tokens to a decoder and remembers which ones its cache holds."""
 
-    def __init__(self, decoder: Decoder, context: int) -> None:
+    def __init__(self, decoder: AnyDecoder, context: int) -> None:
         self._decoder = decoder
-        self._cache = decoder.new_cache(context)
+        self._cache: AnyCache = decoder.new_cache(context)
         self._ids: list[int] = []
         self.context = context
 
@@ -73,20 +102,23 @@ class Session:
     def save(self, path: Path) -> int:
         """Writes tokens, keys and values to a file; returns how many tokens. See ``read_session``.
 
-        ValueError if there are none. OSError.
+        ValueError if there are none. OSError. RuntimeError for a model on a GPU.
         """
         ids = self._ids[: self._valid()]
         if not ids:
             raise ValueError("the session holds no tokens yet")
-        write_session(path, self._decoder, ids, self._cache)
+        decoder = on_cpu(self._decoder, "saving a session")
+        write_session(path, decoder, ids, cast(KVCache, self._cache))
         return len(ids)
 
     def load(self, path: Path) -> int:
         """Takes the place of what is held by what a file holds; returns how many tokens.
 
-        SessionFileError, ContextOverflowError or OSError; the session is then as it was.
+        SessionFileError, ContextOverflowError or OSError, RuntimeError for a model on a GPU; the
+        session is then as it was.
         """
-        self._ids, self._cache = read_session(path, self._decoder, self.context)
+        decoder = on_cpu(self._decoder, "loading a session")
+        self._ids, self._cache = read_session(path, decoder, self.context)
         return len(self._ids)
 
     def _valid(self) -> int:

@@ -52,6 +52,10 @@ class Decoder {
 
   const DecoderConfig& config() const { return config_; }
   size_t nbytes() const;  // of the packed weights
+  const Weights& embed_tokens() const { return embed_tokens_; }
+  const std::vector<std::shared_ptr<const DecoderLayer>>& layers() const { return layers_; }
+  const std::vector<float>& norm() const { return norm_; }
+  const LinearW4A8& lm_head() const { return lm_head_; }
 
   // Runs `count` token ids at positions cache.length() ... and appends them to the cache. `logits` gets
   // [rows][vocab_size] with rows 0, 1 or count. The bits of the result do not depend on how a prompt is

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from intattention._core import Decoder
 from intattention.dtypes import F32, F64, S32, S64
 from intattention.eval.perplexity import CHUNK, log_softmax
+from intattention.session import AnyDecoder
 
 Ids = tuple[int, ...]
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -22,7 +22,7 @@ class Likelihood(NamedTuple):
 
 
 def loglikelihoods(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     pairs: Sequence[Pair],
     context: int,
     progress: Callable[[int, int], None] | None = None,
@@ -75,7 +75,7 @@ def _inputs(pair: Pair, context: int) -> Ids:
 class _Prefixes:
     """A decoder whose cache keeps what one sequence shares with the next."""
 
-    def __init__(self, decoder: Decoder, context: int) -> None:
+    def __init__(self, decoder: AnyDecoder, context: int) -> None:
         self._decoder = decoder
         self._cache = decoder.new_cache(context)
         self._held: Ids = ()

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from intattention._core import Decoder
 from intattention.dtypes import F32, F64, S32
+from intattention.session import AnyDecoder
 
 CHUNK = 256  # tokens at a time; progress and Ctrl-C come between
 P999 = 99.9
@@ -41,7 +41,7 @@ class Perplexity:
 class Runtime:
     """This library's decoder as a ``Predictor``."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: AnyDecoder) -> None:
         self._decoder = decoder
 
     def logits(self, ids: S32) -> Iterator[F32]:

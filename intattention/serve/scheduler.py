@@ -50,7 +50,7 @@ class Scheduler:
         self._running: list[Sequence] = []
         self._stopping = False
         self._changed = threading.Condition()
-        self._bytes_for = llm.decoder.new_cache(llm.context).bytes_for
+        self._bytes_for = llm.cpu_decoder.new_cache(llm.context).bytes_for
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         metrics.watch(lambda: len(self._running), lambda: len(self._waiting), self._cache_bytes)
 
@@ -135,7 +135,7 @@ class Scheduler:
             sequence.cache = self.prefixes.fork(ids, [p for p in others if p is not None])
             sequence.reused_tokens = len(sequence.cache or ())
         if sequence.cache is None:
-            sequence.cache = self._llm.decoder.new_cache(self._llm.context)
+            sequence.cache = self._llm.cpu_decoder.new_cache(self._llm.context)
         sequence.start()
 
     def _plan(self) -> Plan:
@@ -184,7 +184,7 @@ class Scheduler:
         ids = [sequence.next_ids(count) for sequence, count in plan]
         wanted = [sequence.wanted_rows(count) for sequence, count in plan]
         caches = [sequence.cache for sequence, _ in plan if sequence.cache is not None]
-        logits = self._llm.decoder.forward_batch(ids, caches, wanted)
+        logits = self._llm.cpu_decoder.forward_batch(ids, caches, wanted)
         rows = [{"none": 0, "last": 1, "all": len(i)}[w] for i, w in zip(ids, wanted, strict=True)]
         return np.split(logits, np.cumsum(rows)[:-1])
 

@@ -37,7 +37,7 @@ def fitting_settings(settings: Settings, llm: LLM, memory_bytes: int | None) -> 
 
     None: what ``LLM.load`` allows a cache to have. ValueError if not even a block has room.
     """
-    bytes_for = llm.decoder.new_cache(llm.context).bytes_for
+    bytes_for = llm.cpu_decoder.new_cache(llm.context).bytes_for
     if memory_bytes is None:
         memory = machine.memory_bytes()
         whole = settings.parallel * bytes_for(llm.context)

@@ -17,11 +17,8 @@ namespace intattention::testing {
 // Names of the tables that ran at least one check; main() prints them.
 std::vector<std::string>& covered_isas();
 
-class KernelTest : public ::testing::TestWithParam<const KernelTable*> {
- protected:
-  void SetUp() override;  // skips if the CPU lacks the table's features
-  const KernelTable& table() const { return *GetParam(); }
-
+// Seeded random data.
+struct Random {
   std::mt19937 rng{20260601};
   // Uniform in [low, high].
   int random_int(int low, int high) {
@@ -40,6 +37,12 @@ class KernelTest : public ::testing::TestWithParam<const KernelTable*> {
     for (float& value : values) value = random_float(low, high);
     return values;
   }
+};
+
+class KernelTest : public ::testing::TestWithParam<const KernelTable*>, protected Random {
+ protected:
+  void SetUp() override;  // skips if the CPU lacks the table's features
+  const KernelTable& table() const { return *GetParam(); }
 };
 
 std::string table_name(const ::testing::TestParamInfo<const KernelTable*>& info);

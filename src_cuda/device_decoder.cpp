@@ -1,0 +1,374 @@
+#include "device_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "index_scale.h"
+#include "rotation.h"
+
+namespace intattention::cuda {
+
+// Tokens per pass over the weights; bounds the workspace (310 MB for the shapes of a 7B model).
+constexpr size_t kMaxBatch = 1024;
+// Rows of logits that are computed at once.
+constexpr size_t kLogitBatch = 64;
+
+struct DeviceDecoder::Layer {
+  DeviceBuffer input_layernorm, post_attention_layernorm, bias, q_norm, k_norm, qk_scale, k_center;
+  DeviceLinear qkv, o, down;
+  DeviceGateUp gate_up;
+  uint32_t window;
+
+  explicit Layer(const DecoderLayer& l)
+      : input_layernorm(DeviceBuffer::of(l.input_layernorm)),
+        post_attention_layernorm(DeviceBuffer::of(l.post_attention_layernorm)),
+        bias(DeviceBuffer::of(l.qkv_bias)),
+        q_norm(DeviceBuffer::of(l.q_norm)),
+        k_norm(DeviceBuffer::of(l.k_norm)),
+        qk_scale(DeviceBuffer::of(l.qk_scale)),
+        k_center(DeviceBuffer::of(l.k_center)),
+        qkv(l.qkv_proj),
+        o(l.o_proj),
+        down(l.down_proj),
+        gate_up(l.gate_up_proj),
+        window(static_cast<uint32_t>(std::min<size_t>(l.sliding_window, UINT32_MAX))) {}
+
+  size_t nbytes() const { return qkv.nbytes() + o.nbytes() + down.nbytes() + gate_up.nbytes(); }
+};
+
+namespace {
+
+struct RowsBuffer {
+  DeviceBuffer q, scale, sum;
+  size_t k = 0;
+
+  RowsBuffer() = default;
+  RowsBuffer(size_t tokens, size_t width)
+      : q(tokens * width), scale(tokens * width / kGroup * sizeof(float)), sum(tokens * width / kGroup * 4), k(width) {}
+  DeviceRows rows() const { return {q.as<int8_t>(), scale.as<float>(), sum.as<int32_t>()}; }
+};
+
+}  // namespace
+
+struct DeviceDecoder::Workspace {
+  size_t tokens, capacity;
+  DeviceBuffer ids, hidden, qkv, q, q_scale, attn, projected, gate_up, logits;
+  RowsBuffer normed, attn_q, act;
+  DeviceBuffer part_head, part_out, part_weights, best_value, best_index, chosen;
+  DeviceBuffer state;
+  PinnedBuffer host_state, host_ids;
+
+  Workspace(const DecoderConfig& c, size_t token_count, size_t cache_capacity)
+      : tokens(token_count),
+        capacity(cache_capacity),
+        ids(token_count * sizeof(int32_t)),
+        hidden(token_count * c.hidden_size * sizeof(float)),
+        qkv(token_count * (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim * sizeof(float)),
+        q(token_count * c.num_attention_heads * c.head_dim),
+        q_scale(token_count * c.num_attention_heads * sizeof(float)),
+        attn(token_count * c.num_attention_heads * c.head_dim * sizeof(float)),
+        projected(token_count * c.hidden_size * sizeof(float)),
+        gate_up(token_count * 2 * c.intermediate_size * sizeof(float)),
+        logits(std::min(token_count, kLogitBatch) * c.vocab_size * sizeof(float)),
+        normed(token_count, c.hidden_size),
+        attn_q(token_count, c.num_attention_heads * c.head_dim),
+        act(token_count, c.intermediate_size),
+        part_head(c.num_attention_heads * blocks() * sizeof(int4)),
+        part_out(c.num_attention_heads * blocks() * c.head_dim * sizeof(int32_t)),
+        part_weights(c.num_attention_heads * blocks() * kKeyBlock),
+        best_value(kArgmaxBlocks * sizeof(float)),
+        best_index(kArgmaxBlocks * sizeof(int32_t)),
+        chosen(cache_capacity * sizeof(int32_t)),
+        state(sizeof(StepState)),
+        host_state(sizeof(StepState)),
+        host_ids(token_count * sizeof(int32_t)) {}
+
+  size_t blocks() const { return capacity / kKeyBlock; }
+  AttentionParts parts() const {
+    return {part_head.as<int4>(), part_out.as<int32_t>(), part_weights.as<uint8_t>(), static_cast<uint32_t>(blocks())};
+  }
+};
+
+struct DeviceDecoder::Graph {
+  cudaGraphExec_t exec = nullptr;
+  ~Graph() {
+    if (exec != nullptr) cudaGraphExecDestroy(exec);
+  }
+};
+
+std::vector<uint16_t> sum_weights() {
+  std::vector<uint16_t> weights;
+  for (int i = 0; i <= kLogScaleContrast; ++i)
+    weights.push_back(static_cast<uint16_t>(std::nearbyint(kSumWeightOne * std::exp(-i / kCountsPerNat))));
+  return weights;
+}
+
+DeviceDecoder::DeviceDecoder(const Decoder& model)
+    : config_(model.config()),
+      embed_(LinearW4A8({model.embed_tokens()})),
+      tied_(model.lm_head().parts().front() == model.embed_tokens()),
+      norm_(DeviceBuffer::of(model.norm())),
+      sum_weights_(DeviceBuffer::of(sum_weights())),
+      limit_(config_.vocab_size) {
+  if (config_.head_dim > kMaxDeviceHeadDim)
+    throw InvalidArgument(message("cuda: head_dim ", config_.head_dim, " exceeds ", kMaxDeviceHeadDim));
+  constexpr size_t kMaxHidden = 20 << 10;  // a row and its squares in shared memory
+  if (config_.hidden_size > kMaxHidden)
+    throw InvalidArgument(message("cuda: hidden_size ", config_.hidden_size, " exceeds ", kMaxHidden));
+  if (!tied_) lm_head_ = DeviceLinear(model.lm_head());
+  for (const auto& layer : model.layers()) {
+    if (!layer->o_bias.empty() || !layer->gate_up_bias.empty() || !layer->down_bias.empty())
+      throw InvalidArgument("cuda: o_proj, gate_proj, up_proj or down_proj has a bias; those of q, k and v are built");
+    layers_.push_back(std::make_unique<Layer>(*layer));
+  }
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+DeviceDecoder::~DeviceDecoder() {
+  graphs_.clear();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+size_t DeviceDecoder::nbytes() const {
+  size_t bytes = embed_.nbytes() + lm_head_.nbytes();
+  for (const auto& layer : layers_) bytes += layer->nbytes();
+  return bytes;
+}
+
+std::unique_ptr<DeviceCache> DeviceDecoder::new_cache(size_t max_len) const {
+  return std::make_unique<DeviceCache>(config_.num_hidden_layers, config_.num_key_value_heads, config_.head_dim,
+                                       max_len);
+}
+
+void DeviceDecoder::forward(const int32_t* ids, size_t count, DeviceCache& cache, LogitRows rows, float* logits) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  check_call(ids, count, cache);
+  prepare(count, cache);
+  const size_t first = cache.length(), vocab = config_.vocab_size;
+  const auto download = [&](size_t n) {
+    check(
+        cudaMemcpyAsync(logits, work_->logits.as<float>(), n * vocab * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+        "logits to the host");
+    logits += n * vocab;
+  };
+  for (size_t done = 0; done < count;) {
+    const size_t batch = std::min(kMaxBatch, count - done);
+    start(ids[done], first + done);
+    if (batch == 1 && rows != LogitRows::kNone) {
+      step(cache, first + done);
+      if (rows == LogitRows::kAll || done + 1 == count) download(1);
+    } else {
+      std::copy_n(ids + done, batch, work_->host_ids.as<int32_t>());
+      check(cudaMemcpyAsync(work_->ids.as<int32_t>(), work_->host_ids.as<int32_t>(), batch * sizeof(int32_t),
+                            cudaMemcpyHostToDevice, stream_),
+            "ids to the device");
+      run_layers(static_cast<uint32_t>(batch), cache, static_cast<uint32_t>(cache.capacity() / kKeyBlock));
+      const bool last = done + batch == count;
+      size_t row = rows == LogitRows::kAll ? 0 : rows == LogitRows::kLast && last ? batch - 1 : batch;
+      for (size_t n; row < batch; row += n) {
+        n = std::min(kLogitBatch, batch - row);
+        output(row, static_cast<uint32_t>(n));
+        download(n);
+      }
+    }
+    finish(first + done, batch);
+    done += batch;
+  }
+  cache.set_length(first + count);
+}
+
+void DeviceDecoder::greedy(int32_t id, size_t count, size_t limit, DeviceCache& cache, int32_t* ids) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  check_call(&id, count == 0 ? 0 : 1, cache);
+  if (limit == 0 || limit > config_.vocab_size)
+    throw InvalidArgument(message("greedy: limit ", limit, ", the vocabulary has ", config_.vocab_size));
+  if (cache.length() + count > cache.max_len())
+    throw ContextOverflow(message("context overflow: ", cache.length(), " tokens in the cache and ", count,
+                                  " new ones exceed the limit of ", cache.max_len()));
+  prepare(1, cache);
+  if (limit != limit_) graphs_.clear();
+  limit_ = limit;
+  const size_t first = cache.length();
+  start(id, first);
+  for (size_t i = 0; i < count; ++i) step(cache, first + i);
+  finish(first, count);
+  work_->chosen.download(ids, count);
+  cache.set_length(first + count);
+}
+
+void DeviceDecoder::check_call(const int32_t* ids, size_t count, const DeviceCache& cache) const {
+  if (count == 0) throw InvalidArgument("forward: no token ids");
+  for (size_t i = 0; i < count; ++i)
+    if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= config_.vocab_size)
+      throw InvalidArgument(
+          message("forward: id ", ids[i], " at index ", i, " is outside the vocabulary of ", config_.vocab_size));
+  if (cache.n_layers() != config_.num_hidden_layers || cache.n_kv_heads() != config_.num_key_value_heads ||
+      cache.head_dim() != config_.head_dim)
+    throw InvalidArgument(message("forward: the cache is for ", cache.n_layers(), " layers, ", cache.n_kv_heads(),
+                                  " kv heads, head_dim ", cache.head_dim(), "; the model has ",
+                                  config_.num_hidden_layers, ", ", config_.num_key_value_heads, ", ",
+                                  config_.head_dim));
+  if (cache.length() + count > cache.max_len())
+    throw ContextOverflow(message("context overflow: ", cache.length(), " tokens in the cache and ", count,
+                                  " new ones exceed the limit of ", cache.max_len()));
+}
+
+// Takes what memory the call needs; captured graphs hold addresses, so they go when one changes.
+void DeviceDecoder::prepare(size_t count, const DeviceCache& cache) {
+  const size_t tokens = std::min(count, kMaxBatch), capacity = cache.capacity();
+  if (cache.id() != graph_cache_) graphs_.clear();
+  graph_cache_ = cache.id();
+  if (!work_ || work_->tokens < tokens || work_->capacity < capacity) {
+    graphs_.clear();
+    const size_t old_tokens = work_ ? work_->tokens : 0, old_capacity = work_ ? work_->capacity : 0;
+    work_.reset();
+    work_ = std::make_unique<Workspace>(config_, std::max(tokens, old_tokens), std::max(capacity, old_capacity));
+  }
+  if (rope_positions_ >= capacity) return;
+  graphs_.clear();
+  std::vector<float> cos(capacity * config_.rope.dim() / 2), sin(cos.size());
+  config_.rope.angles(0, capacity, cos.data(), sin.data());
+  cos_ = DeviceBuffer::of(cos);
+  sin_ = DeviceBuffer::of(sin);
+  rope_positions_ = capacity;
+  check(cudaDeviceSynchronize(), "upload");
+}
+
+void DeviceDecoder::start(int32_t token, size_t position) {
+  *work_->host_state.as<StepState>() = {token, static_cast<int32_t>(position), 0, 0};
+  check(cudaMemcpyAsync(work_->state.as<StepState>(), work_->host_state.as<StepState>(), sizeof(StepState),
+                        cudaMemcpyHostToDevice, stream_),
+        "state to the device");
+}
+
+void DeviceDecoder::finish(size_t position, size_t count) {
+  StepState* state = work_->host_state.as<StepState>();
+  check(cudaMemcpyAsync(state, work_->state.as<StepState>(), sizeof(StepState), cudaMemcpyDeviceToHost, stream_),
+        "state to the host");
+  check(cudaStreamSynchronize(stream_), "step");
+  if (state->bad & kBadQkv)
+    throw NumericError(
+        message("NaN or Inf in q, k or v of the tokens at positions ", position, " to ", position + count - 1));
+  if (state->bad & kBadLogit)
+    throw NumericError(
+        message("a logit of the tokens at positions ", position, " to ", position + count - 1, " is not finite"));
+}
+
+void DeviceDecoder::linear(const DeviceLinear& linear, uint32_t tokens, const DeviceRows& x, float* y) {
+  for (const auto& segment : linear.segments)
+    (tokens <= kMaxGemvTokens ? gemv_wxa8 : gemm_wxa8)(segment.weights.view(), tokens, x, y + segment.column,
+                                                       linear.out_features, stream_);
+}
+
+// Leaves what the last layer adds to the residual stream in work_->projected.
+void DeviceDecoder::run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks) {
+  const Workspace& w = *work_;
+  embed(embed_.segments.front().weights.view(), tokens == 1 ? nullptr : w.ids.as<int32_t>(), w.state.as<StepState>(),
+        tokens, w.hidden.as<float>(), stream_);
+  const float* residual = nullptr;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    run_layer(*layers_[i], tokens, cache.view(i), residual, blocks);
+    residual = w.projected.as<float>();
+  }
+}
+
+void DeviceDecoder::run_layer(const Layer& layer, uint32_t tokens, const CacheView& cache, const float* residual,
+                              uint32_t blocks) {
+  const Workspace& w = *work_;
+  const uint32_t hidden = static_cast<uint32_t>(config_.hidden_size);
+  norm_quantize(tokens, hidden, w.hidden.as<float>(), residual, layer.input_layernorm.as<float>(), config_.rms_norm_eps,
+                w.normed.rows(), stream_);
+  linear(layer.qkv, tokens, w.normed.rows(), w.qkv.as<float>());
+  attend(layer, tokens, cache, blocks);
+  linear(layer.o, tokens, w.attn_q.rows(), w.projected.as<float>());
+  norm_quantize(tokens, hidden, w.hidden.as<float>(), w.projected.as<float>(),
+                layer.post_attention_layernorm.as<float>(), config_.rms_norm_eps, w.normed.rows(), stream_);
+  feed_forward(layer, tokens);
+}
+
+void DeviceDecoder::attend(const Layer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks) {
+  const Workspace& w = *work_;
+  const uint32_t heads = static_cast<uint32_t>(config_.num_attention_heads), d = cache.head_dim;
+  const QKVOptions options{layer.bias.as<float>(),     layer.q_norm.as<float>(),   layer.k_norm.as<float>(),
+                           layer.qk_scale.as<float>(), layer.k_center.as<float>(), config_.rms_norm_eps};
+  const RopeTable rope{cos_.as<float>(), sin_.as<float>(), static_cast<uint32_t>(config_.rope.dim() / 2)};
+  rope_append(tokens, heads, w.qkv.as<float>(), options, rope, cache, w.q.as<int8_t>(), w.q_scale.as<float>(),
+              w.state.as<StepState>(), stream_);
+  const float rotation = static_cast<float>(rotation_size(d));
+  const AttentionArgs args{cache,
+                           w.q.as<int8_t>(),
+                           w.q_scale.as<float>(),
+                           w.state.as<StepState>(),
+                           tokens,
+                           heads / cache.kv_heads,
+                           layer.window,
+                           (1.0f / std::sqrt(static_cast<float>(d))) / rotation,
+                           static_cast<float>(kSumWeightOne) / rotation,
+                           static_cast<uint32_t>(rotation_size(d)),
+                           sum_weights_.as<uint16_t>(),
+                           w.attn.as<float>()};
+  if (tokens == 1)
+    attention_split(args, w.parts(), blocks, w.attn_q.rows(), stream_);
+  else
+    attention_rows(args, stream_);
+  if (tokens > 1 || d % kGroup != 0) quantize_rows(tokens, heads * d, w.attn.as<float>(), w.attn_q.rows(), stream_);
+}
+
+void DeviceDecoder::feed_forward(const Layer& layer, uint32_t tokens) {
+  const Workspace& w = *work_;
+  if (layer.gate_up.interleaved && tokens <= kMaxGemvTokens) {
+    gemv_swiglu(layer.gate_up.segments.front().weights.view(), tokens, w.normed.rows(), w.act.rows(), stream_);
+  } else {
+    linear(layer.gate_up, tokens, w.normed.rows(), w.gate_up.as<float>());
+    swiglu_quantize(tokens, static_cast<uint32_t>(config_.intermediate_size), w.gate_up.as<float>(),
+                    layer.gate_up.interleaved, w.act.rows(), stream_);
+  }
+  linear(layer.down, tokens, w.act.rows(), w.projected.as<float>());
+}
+
+// Logits of rows first .. first+count-1 of the batch into rows 0 .. of work_->logits, and their argmax.
+void DeviceDecoder::output(size_t first, uint32_t count) {
+  const Workspace& w = *work_;
+  const size_t n = config_.hidden_size, offset = first * n;
+  norm_quantize(count, static_cast<uint32_t>(n), w.hidden.as<float>() + offset, w.projected.as<float>() + offset,
+                norm_.as<float>(), config_.rms_norm_eps, w.normed.rows(), stream_);
+  linear(tied_ ? embed_ : lm_head_, count, w.normed.rows(), w.logits.as<float>());
+  const uint32_t vocab = static_cast<uint32_t>(config_.vocab_size);
+  argmax(w.logits.as<float>(), count * vocab, static_cast<uint32_t>(limit_), w.best_value.as<float>(),
+         w.best_index.as<int32_t>(), w.state.as<StepState>(), w.chosen.as<int32_t>(), static_cast<uint32_t>(w.capacity),
+         stream_);
+}
+
+void DeviceDecoder::one_step(const DeviceCache& cache, uint32_t blocks) {
+  run_layers(1, cache, blocks);
+  output(0, 1);
+}
+
+// One token. The grid of the attention has room for a power of two of key blocks, so there is one graph for each.
+void DeviceDecoder::step(const DeviceCache& cache, size_t position) {
+  const uint32_t needed = static_cast<uint32_t>(position / kKeyBlock + 1);
+  uint32_t blocks = 1;
+  while (blocks < needed) blocks *= 2;
+  if (!use_graphs_) return one_step(cache, blocks);
+  std::unique_ptr<Graph>& graph = graphs_[blocks];
+  if (!graph) {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+    cudaGraph_t captured = nullptr;
+    try {
+      one_step(cache, blocks);
+    } catch (...) {
+      cudaStreamEndCapture(stream_, &captured);
+      if (captured != nullptr) cudaGraphDestroy(captured);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream_, &captured), "capture");
+    auto made = std::make_unique<Graph>();
+    const cudaError_t status = cudaGraphInstantiate(&made->exec, captured, 0);
+    cudaGraphDestroy(captured);
+    check(status, "cudaGraphInstantiate");
+    graph = std::move(made);
+  }
+  check(cudaGraphLaunch(graph->exec, stream_), "cudaGraphLaunch");
+}
+
+}  // namespace intattention::cuda

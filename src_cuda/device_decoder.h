@@ -1,0 +1,66 @@
+// The decoder of src_core/decoder.h on a GPU: the same weights, the same numbers to the bit (docs/cuda.md).
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "decoder.h"
+#include "device_cache.h"
+
+namespace intattention::cuda {
+
+class DeviceDecoder {
+ public:
+  // Copies the weights to the current device; `model` is not kept. Throws InvalidArgument for a shape that the kernels
+  // do not have, CudaError, std::bad_alloc.
+  explicit DeviceDecoder(const Decoder& model);
+  ~DeviceDecoder();
+
+  const DecoderConfig& config() const { return config_; }
+  size_t nbytes() const;
+  std::unique_ptr<DeviceCache> new_cache(size_t max_len) const;
+
+  // As Decoder::forward.
+  void forward(const int32_t* ids, size_t count, DeviceCache& cache, LogitRows rows, float* logits);
+
+  // Runs `id` and then, each time, the most probable token below `limit`; `ids` gets the `count` tokens chosen. The
+  // device does not wait for the host in between. The cache grows by `count`.
+  void greedy(int32_t id, size_t count, size_t limit, DeviceCache& cache, int32_t* ids);
+
+  // Without the graph of a step every kernel is launched by itself; for comparison.
+  void use_graphs(bool on) { use_graphs_ = on; }
+
+ private:
+  struct Layer;
+  struct Workspace;
+  struct Graph;
+
+  void check_call(const int32_t* ids, size_t count, const DeviceCache& cache) const;
+  void prepare(size_t count, const DeviceCache& cache);
+  void start(int32_t token, size_t position);
+  void finish(size_t position, size_t count);
+  void run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks);
+  void run_layer(const Layer& layer, uint32_t tokens, const CacheView& cache, const float* residual, uint32_t blocks);
+  void attend(const Layer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks);
+  void feed_forward(const Layer& layer, uint32_t tokens);
+  void linear(const DeviceLinear& linear, uint32_t tokens, const DeviceRows& x, float* y);
+  void output(size_t first, uint32_t count);
+  void step(const DeviceCache& cache, size_t position);
+  void one_step(const DeviceCache& cache, uint32_t blocks);
+
+  DecoderConfig config_;
+  DeviceLinear embed_, lm_head_;
+  bool tied_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  DeviceBuffer norm_, sum_weights_, cos_, sin_;
+  size_t rope_positions_ = 0;
+  std::unique_ptr<Workspace> work_;
+  std::map<uint32_t, std::unique_ptr<Graph>> graphs_;  // by room for key blocks; all of cache graph_cache_
+  uint64_t graph_cache_ = 0;
+  size_t limit_ = 0;
+  bool use_graphs_ = true;
+  cudaStream_t stream_ = nullptr;
+  std::mutex mutex_;  // one call at a time: the workspace is shared
+};
+
+}  // namespace intattention::cuda
