@@ -1,43 +1,59 @@
-"""The frame of an ``.iatt`` file: 64 bytes in front, packed tensors, a JSON header at the end.
+"""The frame of an ``.iatt`` file: 64 bytes in front, tensors, texts, a JSON header at the end.
 
 ::
 
     0    8 s   magic              16   u64  offset of the header    60  u32  CRC-32 of bytes 0..59
     8    u32   version            24   u64  bytes of the header
     12   u32   CRC-32 of header   32   28 zero bytes
-    64   tensors in the header's order, each at the next multiple of 64, zeros between
+    64   tensors, then sections, in the header's order, each at the next multiple of 64, zeros
+         between
     ...  header, also at a multiple of 64, and it ends the file
 
 The header stands last because packing streams: checksums are known when the tensors are written.
 Integers are little-endian. Nothing in a file is trusted; the layout is checked to the byte.
+
+The header is one JSON object in UTF-8::
+
+    {"layout":   name of the layout that the matrices are packed in,
+     "metadata": {key: bool | int | float | string | [string, ...] | {"dtype": d, "values": [...]}},
+     "tensors":  [{"name", "format", "shape", "rotary_heads", "offset", "nbytes", "crc32"}, ...],
+     "sections": [{"name", "offset", "nbytes", "crc32"}, ...]}
+
+A section is a file of UTF-8 text, kept to the byte, so that a host without Python needs no other
+file. ``pack`` writes the tokenizer's, under Hugging Face's names (``hf_vocabulary.folder_texts``)::
+
+    tokenizer.json          reads as it stands with the library tokenizers; its post-processor adds
+                            the BOS token where the model wants one
+    tokenizer_config.json   {"bos_token": "<s>", "eos_token": ...}: special tokens as text
+    generation_config.json  {"bos_token_id": 1, "eos_token_id": [2, 7], ...}; always a list: every
+                            id that ends a turn
+    chat_template.jinja     the chat template; there is none if the model has none
+
+and, for models from a Hugging Face folder, that folder's config.json and other JSON files. Models
+from a GGUF file have its hyperparameters in the metadata. Other names may occur and are kept.
+
+Version 1 had no sections: the header lacks the key, the texts were metadata.
 """
 
 import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from math import isfinite
-from pathlib import Path
-from typing import Any, NoReturn, cast
+from dataclasses import asdict, dataclass
+from typing import cast
 
 import numpy as np
 
 from intattention._core import WEIGHT_LAYOUT, PackedWeights
 from intattention.checkpoint import MetadataValue, WeightFormat
-from intattention.errors import ModelFileError, UnsupportedModelError
 
 MAGIC = b"IATT\r\n\x1a\n"  # the line ends show a transfer in text mode
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64
-MAX_HEADER_BYTES = 1 << 28
 MAX_DIM = 1 << 31
 PRELUDE = struct.Struct("<8sIIQQ28x")
 PRELUDE_BYTES = PRELUDE.size + 4
 WEIGHT_FORMATS = ("w4g32", "w4g32a", "w8g32")
-DTYPES = {"bool": bool, "float32": float, "float64": float} | {
-    f"{sign}int{bits}": int for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,26 @@ class IattTensor:
     crc32: int
 
 
+@dataclass(frozen=True)
+class IattSection:
+    """A text; ``nbytes`` of UTF-8, without a zero at the end."""
+
+    name: str
+    offset: int
+    nbytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class IattHeader:
+    """What a file says of itself; tensors and sections by name, in the file's order."""
+
+    version: int
+    metadata: dict[str, MetadataValue]
+    tensors: dict[str, IattTensor]
+    sections: dict[str, IattSection]
+
+
 def aligned(offset: int) -> int:
     """The next multiple of 64."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
@@ -70,12 +106,17 @@ def tensor_bytes(format: str, shape: tuple[int, ...]) -> int:
     raise ValueError(f"{format!r} with the shape {shape} is no tensor of this format")
 
 
-def encode_header(metadata: Mapping[str, MetadataValue], tensors: Iterable[IattTensor]) -> bytes:
+def encode_header(
+    metadata: Mapping[str, MetadataValue],
+    tensors: Iterable[IattTensor],
+    sections: Iterable[IattSection],
+) -> bytes:
     """The JSON header. ValueError if the metadata holds NaN or Inf."""
     header = {
         "layout": WEIGHT_LAYOUT,
         "metadata": {key: _to_json(value) for key, value in metadata.items()},
         "tensors": [asdict(tensor) for tensor in tensors],
+        "sections": [asdict(section) for section in sections],
     }
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8")
@@ -83,11 +124,12 @@ def encode_header(metadata: Mapping[str, MetadataValue], tensors: Iterable[IattT
 
 def encode_prelude(offset: int, header: bytes) -> bytes:
     """The first 64 bytes of a file whose header lies at ``offset``."""
-    return _prelude(zlib.crc32(header), offset, len(header))
+    return prelude(VERSION, zlib.crc32(header), offset, len(header))
 
 
-def _prelude(crc32: int, offset: int, nbytes: int) -> bytes:
-    head = PRELUDE.pack(MAGIC, VERSION, crc32, offset, nbytes)
+def prelude(version: int, crc32: int, offset: int, nbytes: int) -> bytes:
+    """The first 64 bytes: of a header with this checksum, place and size."""
+    head = PRELUDE.pack(MAGIC, version, crc32, offset, nbytes)
     return head + struct.pack("<I", zlib.crc32(head))
 
 
@@ -95,158 +137,3 @@ def _to_json(value: MetadataValue) -> object:
     if isinstance(value, np.ndarray):
         return {"dtype": value.dtype.name, "values": value.tolist()}
     return value
-
-
-def decode(
-    path: Path, content: memoryview
-) -> tuple[dict[str, MetadataValue], dict[str, IattTensor]]:
-    """(metadata, tensors) of a whole file; the tensors' bytes are not read.
-
-    ModelFileError if anything is not as ``encode_*`` write it; UnsupportedModelError if the
-    version or the weight layout is another one.
-    """
-    return _Decoder(path).decode(content)
-
-
-class _Decoder:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def fail(self, problem: str) -> NoReturn:
-        raise ModelFileError(f"{self.path}: {problem}")
-
-    def decode(self, content: memoryview) -> tuple[dict[str, MetadataValue], dict[str, IattTensor]]:
-        start, data = self.frame(content)
-        header = self.parse(data)
-        layout = header["layout"]
-        if layout != WEIGHT_LAYOUT:
-            raise UnsupportedModelError(
-                f"{self.path}: the weights are packed as {str(layout)[:40]!r}, this version reads "
-                f"{WEIGHT_LAYOUT!r}; pack the original model again"
-            )
-        if not isinstance(header["metadata"], dict) or not isinstance(header["tensors"], list):
-            self.fail("the header's metadata or tensors have the wrong type")
-        metadata = {key: self.value(key, value) for key, value in header["metadata"].items()}
-        return metadata, self.tensors(header["tensors"], start)
-
-    def frame(self, content: memoryview) -> tuple[int, bytes]:
-        """Offset and bytes of the header, its checksum compared."""
-        magic = bytes(content[:8])
-        if magic != MAGIC:
-            self.fail(f"not an .iatt file: it starts with {magic!r} instead of {MAGIC!r}")
-        if len(content) < PRELUDE_BYTES:
-            self.fail(f"the file has {len(content)} bytes, at least {PRELUDE_BYTES} are needed")
-        _, version, crc32, offset, nbytes = PRELUDE.unpack(content[: PRELUDE.size])
-        if version != VERSION:
-            raise UnsupportedModelError(
-                f"{self.path}: .iatt version {version}, this version reads {VERSION}"
-            )
-        head = content[:PRELUDE_BYTES]
-        if head != _prelude(crc32, offset, nbytes):
-            self.fail("the first 64 bytes are damaged (checksum)")
-        if nbytes > MAX_HEADER_BYTES:
-            self.fail(f"the header has {nbytes} bytes, at most {MAX_HEADER_BYTES}")
-        if offset < PRELUDE_BYTES or offset + nbytes != len(content):
-            self.fail(f"the header ends at byte {offset + nbytes}, the file has {len(content)} "
-                      "(truncated?)")  # fmt: skip
-        data = bytes(content[offset:])
-        if zlib.crc32(data) != crc32:
-            self.fail("the header is damaged (checksum)")
-        return offset, data
-
-    def parse(self, data: bytes) -> dict[str, Any]:
-        try:
-            header = json.loads(
-                data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse
-            )
-        except (ValueError, RecursionError) as error:
-            self.fail(f"the header is no valid JSON: {error}")
-        return self.record("the header", header, ["layout", "metadata", "tensors"])
-
-    def record(self, what: str, value: object, keys: list[str]) -> dict[str, Any]:
-        if not isinstance(value, dict) or sorted(value) != sorted(keys):
-            self.fail(f"{what} must have exactly the fields {', '.join(keys)}")
-        return value
-
-    # metadata --------------------------------------------------------------------------------
-    def value(self, key: str, value: object) -> MetadataValue:
-        if isinstance(value, str):
-            self.unicode(key, value)
-        elif isinstance(value, list) and set(map(type, value)) <= {str}:
-            self.unicode(key, "\n".join(value))
-        elif isinstance(value, dict):
-            return self.array(key, value)
-        elif isinstance(value, float) and not isfinite(value):
-            self.fail(f"metadata {key} is not finite")
-        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-            self.fail(f"metadata {key} does not fit 64 bits")
-        elif not isinstance(value, (int, float)):
-            self.fail(f"metadata {key} has no known type")
-        return cast(MetadataValue, value)
-
-    def unicode(self, key: str, text: str) -> None:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            self.fail(f"metadata {key} holds a lone surrogate: {error.reason}")
-
-    def array(self, key: str, value: dict[str, Any]) -> MetadataValue:
-        record = self.record(f"metadata {key}", value, ["dtype", "values"])
-        dtype, values = record["dtype"], record["values"]
-        if not isinstance(dtype, str) or dtype not in DTYPES or not isinstance(values, list):
-            self.fail(f"metadata {key} is an array of an unknown type")
-        if not set(map(type, values)) <= {DTYPES[dtype]}:
-            self.fail(f"metadata {key} holds values that are no {dtype}")
-        try:
-            with np.errstate(over="ignore"):
-                return np.array(values, dtype)
-        except (OverflowError, ValueError) as error:
-            self.fail(f"metadata {key}: {error}")
-
-    # tensors ---------------------------------------------------------------------------------
-    def tensors(self, records: list[object], end: int) -> dict[str, IattTensor]:
-        """Checked tensors; they and the header must fill the file without a gap."""
-        tensors: dict[str, IattTensor] = {}
-        position = PRELUDE_BYTES
-        for record in records:
-            tensor = self.tensor(record)
-            if tensor.name in tensors:
-                self.fail(f"tensor {tensor.name!r} occurs twice")
-            if tensor.offset != position:
-                self.fail(f"tensor {tensor.name}: offset {tensor.offset}, expected {position}")
-            position = aligned(position + tensor.nbytes)
-            tensors[tensor.name] = tensor
-        if position != end:
-            self.fail(f"the tensors end at byte {position}, the header begins at {end}")
-        return tensors
-
-    def tensor(self, record: object) -> IattTensor:
-        r = self.record("a tensor", record, [field.name for field in fields(IattTensor)])
-        name = r["name"]
-        if not isinstance(name, str) or not isinstance(r["format"], str):
-            self.fail("the name or format of a tensor is no string")
-        self.unicode("tensor name", name)
-        numbers = ("rotary_heads", "offset", "nbytes", "crc32")
-        shape = r["shape"]
-        if not isinstance(shape, list) or not set(map(type, shape)) <= {int}:
-            self.fail(f"tensor {name}: the shape is no list of integers")
-        if any(type(r[key]) is not int or r[key] < 0 for key in numbers):
-            self.fail(f"tensor {name}: {', '.join(numbers)} must be integers >= 0")
-        try:
-            expected = tensor_bytes(r["format"], tuple(shape))
-        except ValueError as error:
-            self.fail(f"tensor {name}: {error}")
-        if r["nbytes"] != expected:
-            self.fail(f"tensor {name}: {r['nbytes']} bytes, expected {expected}")
-        return IattTensor(**{**r, "shape": tuple(shape)})
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")

@@ -16,16 +16,20 @@ from intattention._core import PackedWeights, ThreadPool
 from intattention.checkpoint import Checkpoint, FloatFormat, MetadataValue, TensorInfo
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError
+from intattention.hf_vocabulary import folder_texts
 from intattention.iatt_file import IattFile
 from intattention.iatt_header import (
     PRELUDE_BYTES,
+    IattSection,
     IattTensor,
     aligned,
     encode_header,
     encode_prelude,
 )
 from intattention.model_file import open_model_file
-from intattention.tokenizer import TextTokenizer
+from intattention.tokenizer import read_vocabulary
+
+GGUF_TOKENIZER = "tokenizer."  # begins the keys that the sections replace
 
 
 def pack_model(
@@ -49,11 +53,11 @@ def pack_model(
         raise IsADirectoryError(f"{target} is a directory")
     checkpoint = open_model_file(source)
     model = models.find(checkpoint)
-    TextTokenizer(checkpoint)  # refuses before the work what could not be loaded after it
+    vocabulary = read_vocabulary(checkpoint)  # refuses early what could not be loaded later
     with _replaced(target) as (path, file):
         recorder = _Recorder(checkpoint, file)
         model.build(recorder, ThreadPool(1), progress, linears=weight_format)
-        recorder.finish()
+        recorder.finish(folder_texts(vocabulary, checkpoint))
         IattFile(path).verify()
     return checkpoint.losses
 
@@ -116,10 +120,22 @@ class _Recorder:
         self._write(name, "f32", values.shape, 0, data)
         return values
 
-    def finish(self) -> None:
-        """Writes the header and makes the file durable. ModelFileError: metadata with NaN."""
+    def finish(self, texts: Mapping[str, str]) -> None:
+        """Writes ``texts`` and the header and makes the file durable.
+
+        Metadata that ``texts`` stand for are left out. ModelFileError: metadata with NaN.
+        """
+        sections = [
+            IattSection(name, *self._append(memoryview(text.encode("utf-8"))))
+            for name, text in texts.items()
+        ]
+        metadata = {
+            key: value
+            for key, value in self.metadata.items()
+            if key not in texts and not key.startswith(GGUF_TOKENIZER)
+        }
         try:
-            header = encode_header(self.metadata, self._written)
+            header = encode_header(metadata, self._written, sections)
         except ValueError as error:
             raise ModelFileError(f"{self.path}: the metadata: {error}") from error
         self._file.write(header)
@@ -132,17 +148,19 @@ class _Recorder:
         self, name: str, format: str, shape: tuple[int, ...], rotary_heads: int, data: memoryview
     ) -> memoryview:
         """Appends a tensor; returns its bytes in the file."""
-        start, end = self._position, aligned(self._position + data.nbytes)
-        self._file.write(data)
-        self._file.write(bytes(end - start - data.nbytes))
+        start, nbytes, crc32 = self._append(data)
         self._file.flush()
-        crc32 = zlib.crc32(data)
-        self._written.append(
-            IattTensor(name, format, shape, rotary_heads, start, data.nbytes, crc32)
-        )
-        self._position = end
+        self._written.append(IattTensor(name, format, shape, rotary_heads, start, nbytes, crc32))
         skip = start % mmap.ALLOCATIONGRANULARITY
         pages = mmap.mmap(
             self._file.fileno(), skip + data.nbytes, access=mmap.ACCESS_READ, offset=start - skip
         )
         return memoryview(pages)[skip:]
+
+    def _append(self, data: memoryview) -> tuple[int, int, int]:
+        """Offset, size and checksum of ``data``, now in the file and padded."""
+        start, end = self._position, aligned(self._position + data.nbytes)
+        self._file.write(data)
+        self._file.write(bytes(end - start - data.nbytes))
+        self._position = end
+        return start, data.nbytes, zlib.crc32(data)
