@@ -35,3 +35,10 @@ function(intattention_set_isa_flags)
     set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${options}")
   endforeach()
 endfunction()
+
+# Before any target; the flags of kernel files come later on the command line and win.
+macro(intattention_set_baseline march)
+  if(NOT "${march}" STREQUAL "")
+    add_compile_options(-march=${march})
+  endif()
+endmacro()

@@ -17,7 +17,7 @@ import os
 import secrets
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,38 +38,37 @@ def aligned(offset: int) -> int:
 
 @dataclass(frozen=True)
 class Frame:
-    """One kind of file. ``kind``: what messages call it, e.g. "an .iatt file"; ``damaged`` and
+    """One kind of file. ``fields``: exactly what the header of each version has; the highest is
+    what is written. ``kind``: what messages call it, e.g. "an .iatt file"; ``damaged`` and
     ``unsupported``: what is raised for files that are not whole, or of another version."""
 
     magic: bytes
-    version: int
+    fields: Mapping[int, Sequence[str]]
     kind: str
     damaged: type[IntAttentionError]
     unsupported: type[IntAttentionError]
 
     def prelude(self, offset: int, header: bytes) -> bytes:
         """The first 64 bytes of a file whose header lies at ``offset``."""
-        return self._prelude(zlib.crc32(header), offset, len(header))
+        return self._prelude(max(self.fields), zlib.crc32(header), offset, len(header))
 
-    def _prelude(self, crc32: int, offset: int, nbytes: int) -> bytes:
-        head = PRELUDE.pack(self.magic, self.version, crc32, offset, nbytes)
+    def _prelude(self, version: int, crc32: int, offset: int, nbytes: int) -> bytes:
+        head = PRELUDE.pack(self.magic, version, crc32, offset, nbytes)
         return head + struct.pack("<I", zlib.crc32(head))
 
-    def read(
-        self, path: Path, content: memoryview, keys: Sequence[str]
-    ) -> tuple[int, dict[str, Any]]:
-        """Offset and fields of a whole file's header, which must have exactly ``keys``.
+    def read(self, path: Path, content: memoryview) -> tuple[int, int, dict[str, Any]]:
+        """Version of a whole file, and offset and fields of its header.
 
         The checksums of prelude and header are compared; sections are not read.
         """
-        offset, data = self._header(path, content)
+        version, offset, data = self._header(path, content)
         try:
             header = json.loads(
                 data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse
             )
         except (ValueError, RecursionError) as error:
             self.fail(path, f"the header is no valid JSON: {error}")
-        return offset, self.record(path, "the header", header, keys)
+        return version, offset, self.record(path, "the header", header, self.fields[version])
 
     def record(self, path: Path, what: str, value: object, keys: Sequence[str]) -> dict[str, Any]:
         """``value``, if it is a JSON object with exactly these keys."""
@@ -81,7 +80,7 @@ class Frame:
         """Raises ``damaged``."""
         raise self.damaged(f"{path}: {problem}")
 
-    def _header(self, path: Path, content: memoryview) -> tuple[int, bytes]:
+    def _header(self, path: Path, content: memoryview) -> tuple[int, int, bytes]:
         magic = bytes(content[:8])
         if magic != self.magic:
             self.fail(path, f"not {self.kind}: it starts with {magic!r} instead of {self.magic!r}")
@@ -89,11 +88,12 @@ class Frame:
             self.fail(path, f"the file has {len(content)} bytes, at least {PRELUDE_BYTES} are "
                       "needed")  # fmt: skip
         _, version, crc32, offset, nbytes = PRELUDE.unpack(content[: PRELUDE.size])
-        if version != self.version:
+        if version not in self.fields:
+            known = " and ".join(map(str, self.fields))
             raise self.unsupported(
-                f"{path}: {self.kind} of version {version}, this version reads {self.version}"
+                f"{path}: {self.kind} of version {version}, this version reads {known}"
             )
-        if content[:PRELUDE_BYTES] != self._prelude(crc32, offset, nbytes):
+        if content[:PRELUDE_BYTES] != self._prelude(version, crc32, offset, nbytes):
             self.fail(path, "the first 64 bytes are damaged (checksum)")
         if nbytes > MAX_HEADER_BYTES:
             self.fail(path, f"the header has {nbytes} bytes, at most {MAX_HEADER_BYTES}")
@@ -103,7 +103,7 @@ class Frame:
         data = bytes(content[offset:])
         if zlib.crc32(data) != crc32:
             self.fail(path, "the header is damaged (checksum)")
-        return offset, data
+        return version, offset, data
 
 
 class FrameWriter:

@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers.models import BPE
 
 from intattention.checkpoint import Checkpoint
@@ -67,10 +75,13 @@ class _Reader:
         byte_level = self.model == "gpt2"
         tokenizer = self.byte_level() if byte_level else self.sentencepiece()
         self.check_vocabulary()
-        tokenizer.add_special_tokens(self.added_tokens(CONTROL, special=True))
-        tokenizer.add_tokens(self.added_tokens(USER_DEFINED, special=False))
-        control = self.of_types(CONTROL)
+        tokenizer.add_special_tokens(self.added_tokens(CONTROL))
+        tokenizer.add_tokens(self.added_tokens(USER_DEFINED))
+        control = self.of_type(CONTROL)
         special = {name: self.optional_id(key) for name, key in SPECIAL_KEYS.items()}
+        add_bos = self.meta.flag("tokenizer.ggml.add_bos_token", default=self.bos_by_default())
+        if add_bos:
+            self.begin_with(tokenizer, special["bos_token"])
         template = self.meta.text("tokenizer.chat_template", default="")
         named = {self.optional_id(key) for key in END_KEYS} - {None}
         written = turn_ends(template, {self.tokens[i]: i for i in control})
@@ -79,9 +90,9 @@ class _Reader:
             tokens=self.tokens,
             spelling="byte-level" if byte_level else "sentencepiece",
             control=control,
-            literal=self.of_types(USER_DEFINED),
+            literal=self.of_type(USER_DEFINED),
             special={name: i for name, i in special.items() if i is not None},
-            add_bos=self.meta.flag("tokenizer.ggml.add_bos_token", default=self.bos_by_default()),
+            add_bos=add_bos,
             end_ids=frozenset(i for i in named | written if i is not None),
             chat_template=template,
         )
@@ -103,6 +114,7 @@ class _Reader:
         if "qwen" in pre:
             tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(PRE_TOKENIZERS[pre]())
+        tokenizer.decoder = decoders.ByteLevel()
         return tokenizer
 
     def sentencepiece(self) -> Tokenizer:
@@ -117,10 +129,21 @@ class _Reader:
             byte_fallback=True,
         )
         steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
+        spelling = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
         if self.meta.flag("tokenizer.ggml.add_space_prefix", default=True):
             steps.insert(0, normalizers.Prepend(SPACE))
+            spelling.append(decoders.Strip(" ", 1, 0))
         tokenizer.normalizer = normalizers.Sequence(steps)
+        tokenizer.decoder = decoders.Sequence(spelling)
         return tokenizer
+
+    def begin_with(self, tokenizer: Tokenizer, bos_id: int | None) -> None:
+        """For others who read the tokenizer.json that ``pack`` makes of it."""
+        if bos_id is not None:
+            bos = {"id": "bos", "ids": [bos_id], "tokens": [self.tokens[bos_id]]}
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single="bos $A", pair="bos $A bos $B", special_tokens=[bos]
+            )
 
     def bpe(self, pairs: Sequence[tuple[str, str]], **options: object) -> Tokenizer:
         try:
@@ -133,15 +156,15 @@ class _Reader:
         if not self.ids or len(self.ids) != len(self.tokens):
             self.fail("tokenizer.ggml.tokens is empty or has duplicates")
 
-    def added_tokens(self, type_: int, special: bool) -> list[AddedToken]:
+    def added_tokens(self, type_: int) -> list[AddedToken]:
         return [
-            AddedToken(self.tokens[i], special=special, normalized=False)
-            for i in sorted(self.of_types(type_))
+            AddedToken(self.tokens[i], special=type_ == CONTROL, normalized=False)
+            for i in sorted(self.of_type(type_))
             if self.tokens[i]
         ]
 
-    def of_types(self, *types: int) -> frozenset[int]:
-        return frozenset(i for i, type_ in enumerate(self.types) if type_ in types)
+    def of_type(self, wanted: int) -> frozenset[int]:
+        return frozenset(i for i, type_ in enumerate(self.types) if type_ == wanted)
 
     def optional_id(self, name: str) -> int | None:
         key = f"tokenizer.ggml.{name}"

@@ -13,7 +13,7 @@ from intattention.checkpoint import FloatFormat, LogicalTensor, MetadataValue, T
 from intattention.dtypes import F32, U8
 from intattention.errors import ModelFileError, UnsupportedModelError
 from intattention.hf_quantized import read_scheme
-from intattention.hf_texts import CONFIG, parse_json
+from intattention.hf_texts import CONFIG, TEXTS, parse_json
 from intattention.quantize import quantize
 from intattention.safetensors_file import SafetensorsFile, StoredTensor
 
@@ -21,9 +21,6 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOAT_TYPES = ("F32", "F16", "BF16")
 QUANTIZED = "INT4"  # the type of a matrix that GPTQ or AWQ store in parts
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
-# Texts that the model and the tokenizer read; a packed file keeps them.
-TEXTS = (CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-         "special_tokens_map.json", "chat_template.jinja", "chat_template.json")  # fmt: skip
 MAX_TEXT_BYTES = 1 << 27
 
 

@@ -6,7 +6,13 @@ from typing import Any
 from intattention.checkpoint import Checkpoint
 from intattention.errors import ModelFileError
 
-CONFIG = "config.json"
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+SPECIAL_TOKENS, CHAT_TEMPLATE = "special_tokens_map.json", "chat_template.jinja"
+OLD_CHAT_TEMPLATE = "chat_template.json"
+# What the model and the tokenizer read; a packed file keeps them.
+TEXTS = (CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS, CHAT_TEMPLATE,
+         OLD_CHAT_TEMPLATE)  # fmt: skip
 
 
 def parse_json(checkpoint: Checkpoint, name: str) -> dict[str, Any]:

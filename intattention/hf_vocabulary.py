@@ -1,21 +1,54 @@
-"""tokenizer.json, tokenizer_config.json and generation_config.json -> Vocabulary."""
+"""tokenizer.json, tokenizer_config.json and generation_config.json <-> Vocabulary."""
 
+import json
 from typing import Any, NoReturn
 
 from tokenizers import Tokenizer
 
 from intattention.checkpoint import Checkpoint
 from intattention.errors import ModelFileError, UnsupportedModelError
-from intattention.hf_texts import CONFIG, parse_json
+from intattention.hf_texts import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    GENERATION_CONFIG,
+    OLD_CHAT_TEMPLATE,
+    SPECIAL_TOKENS,
+    TEXTS,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    parse_json,
+)
 from intattention.vocabulary import Spelling, Vocabulary, turn_ends
 
-TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 def read_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     """ModelFileError if a file is damaged, UnsupportedModelError if of another kind."""
     return _Reader(checkpoint).read()
+
+
+def folder_texts(vocabulary: Vocabulary, checkpoint: Checkpoint) -> dict[str, str]:
+    """The files of a Hugging Face folder, name -> text, that ``read_vocabulary`` makes
+    ``vocabulary`` of.
+
+    Those that the checkpoint has stay as they are, but that generation_config.json names every
+    end and that the template in force is chat_template.jinja, wherever they came from.
+    """
+    own = {name: str(checkpoint.metadata[name]) for name in TEXTS if name in checkpoint.metadata}
+    special, template = vocabulary.special, vocabulary.chat_template
+    spelled = {name: vocabulary.tokens[i] for name, i in special.items()}
+    ids = {f"{name}_id": i for name, i in special.items() if name != "unk_token"}
+    generation = {**ids, **parse_json(checkpoint, GENERATION_CONFIG)}
+    generation["eos_token_id"] = sorted(vocabulary.end_ids)
+    texts = {
+        TOKENIZER: vocabulary.tokenizer.to_str(),
+        TOKENIZER_CONFIG: json.dumps(spelled, ensure_ascii=False, indent=2),
+        **own,
+        GENERATION_CONFIG: json.dumps(generation, ensure_ascii=False, indent=2),
+        **({CHAT_TEMPLATE: template} if template else {}),
+    }
+    return {name: texts[name] for name in TEXTS if name in texts}
 
 
 class _Reader:
@@ -30,7 +63,6 @@ class _Reader:
             self.fail(f"{TOKENIZER}: {error}")
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-        self.description = parse_json(checkpoint, TOKENIZER)
         self.config = parse_json(checkpoint, TOKENIZER_CONFIG)
         self.ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         if not self.ids:
@@ -58,7 +90,8 @@ class _Reader:
         )
 
     def spelling(self) -> Spelling:
-        decoder = self.description.get("decoder") or {}
+        state = None if self.tokenizer.decoder is None else self.tokenizer.decoder.__getstate__()
+        decoder = json.loads(state or b"{}")
         steps = [decoder, *decoder.get("decoders", [])] if isinstance(decoder, dict) else []
         kinds = [step.get("type") for step in steps if isinstance(step, dict)]
         if "ByteLevel" in kinds:
@@ -71,7 +104,7 @@ class _Reader:
         )
 
     def special(self) -> dict[str, int]:
-        stated = {**parse_json(self.checkpoint, "special_tokens_map.json"), **self.config}
+        stated = {**parse_json(self.checkpoint, SPECIAL_TOKENS), **self.config}
         found = {}
         for name in SPECIAL_NAMES:
             token = stated.get(name)
@@ -85,10 +118,10 @@ class _Reader:
         return bos_id is not None and self.tokenizer.encode("a").ids[:1] == [bos_id]
 
     def chat_template(self) -> str:
-        file = self.checkpoint.metadata.get("chat_template.jinja")
+        file = self.checkpoint.metadata.get(CHAT_TEMPLATE)
         if isinstance(file, str):
             return file
-        stated: Any = parse_json(self.checkpoint, "chat_template.json").get("chat_template")
+        stated: Any = parse_json(self.checkpoint, OLD_CHAT_TEMPLATE).get("chat_template")
         stated = stated or self.config.get("chat_template") or ""
         if isinstance(stated, list):  # several, by name
             named = {t.get("name"): t.get("template") for t in stated if isinstance(t, dict)}
@@ -100,7 +133,7 @@ class _Reader:
     def end_ids(self, special: dict[str, int], count: int) -> set[int]:
         """What config, generation_config and the tokenizer name as ends."""
         ends = {special["eos_token"]} if "eos_token" in special else set()
-        for name in (CONFIG, "generation_config.json"):
+        for name in (CONFIG, GENERATION_CONFIG):
             stated = parse_json(self.checkpoint, name).get("eos_token_id")
             for i in stated if isinstance(stated, list) else [stated]:
                 if i is None:

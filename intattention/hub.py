@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from intattention.errors import ModelNotFoundError
-from intattention.hf_folder import INDEX, TEXTS
+from intattention.hf_folder import INDEX
+from intattention.hf_texts import TEXTS
 
 NAME = re.compile(r"(?P<repo>[\w][\w.-]*/[\w][\w.-]*)(/(?P<file>[\w./-]+\.gguf))?")
 

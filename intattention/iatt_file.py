@@ -11,7 +11,8 @@ from intattention._core import WEIGHT_LAYOUT, PackedWeights
 from intattention.checkpoint import FloatFormat, MetadataValue, TensorInfo, WeightFormat
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError
-from intattention.iatt_header import VERSION, IattTensor, decode
+from intattention.iatt_decoder import decode
+from intattention.iatt_header import IattSection, IattTensor
 from intattention.mapped_file import map_file
 
 
@@ -19,9 +20,10 @@ class IattFile:
     """A checked, memory-mapped file. Its pages are the weights: shared between processes, and
     given back by the system when memory is short.
 
-    The header's checksum is always compared; the tensors' only by ``verify``, since that reads
-    the whole file and a start should not. The file must not be shortened while it is in use (the
-    system would kill the process); ``intattention pack --force`` replaces it safely.
+    The checksums of the header and of the sections are always compared; the tensors' only by
+    ``verify``, since that reads the whole file and a start should not. The file must not be
+    shortened while it is in use (the system would kill the process); ``intattention pack --force``
+    replaces it safely.
 
     ModelFileError if it is damaged, UnsupportedModelError if its version or layout is another
     one, OSError if it cannot be read.
@@ -30,7 +32,12 @@ class IattFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._content = map_file(path)
-        self._metadata, self._records = decode(path, self._content)
+        header = decode(path, self._content)
+        self._version = header.version
+        self._records = header.tensors
+        self._metadata = header.metadata | {
+            name: self._text(section) for name, section in header.sections.items()
+        }
         self._tensors = {
             t.name: TensorInfo(t.name, t.format, t.shape, t.nbytes) for t in self._records.values()
         }
@@ -43,11 +50,11 @@ class IattFile:
     @property
     def format(self) -> str:
         """See ``Checkpoint.format``."""
-        return f"IATT {VERSION}, packed as {WEIGHT_LAYOUT}"
+        return f"IATT {self._version}, packed as {WEIGHT_LAYOUT}"
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
-        """The source file's keys and values, in its order."""
+        """The header's keys and values in its order, then the sections as text."""
         return self._metadata
 
     @property
@@ -94,7 +101,16 @@ class IattFile:
             self._fail(f"tensor {name} has the shape {record.shape}, expected {n_dims} dimensions")
         return record
 
-    def _bytes(self, record: IattTensor) -> memoryview:
+    def _text(self, section: IattSection) -> str:
+        data = self._bytes(section)
+        if zlib.crc32(data) != section.crc32:
+            self._fail(f"section {section.name} is damaged (checksum)")
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            self._fail(f"section {section.name} is not UTF-8: {error.reason}")
+
+    def _bytes(self, record: IattTensor | IattSection) -> memoryview:
         return self._content[record.offset : record.offset + record.nbytes]
 
     def _fail(self, problem: str) -> NoReturn:

@@ -14,11 +14,14 @@ from intattention.checkpoint import Checkpoint, FloatFormat, MetadataValue, Tens
 from intattention.dtypes import F32
 from intattention.errors import ModelFileError
 from intattention.framed_file import FrameWriter, replaced
+from intattention.hf_vocabulary import folder_texts
 from intattention.iatt_file import IattFile
-from intattention.iatt_header import FRAME, IattTensor, encode_header
+from intattention.iatt_header import FRAME, IattSection, IattTensor, encode_header
 from intattention.model_file import open_model_file
 from intattention.models.description import DECODER_TEXT, describe
-from intattention.tokenizer import TextTokenizer
+from intattention.tokenizer import read_vocabulary
+
+GGUF_TOKENIZER = "tokenizer."  # begins the keys that the sections replace
 
 
 def pack_model(
@@ -42,13 +45,13 @@ def pack_model(
         raise IsADirectoryError(f"{target} is a directory")
     checkpoint = open_model_file(source)
     model = models.find(checkpoint)
-    tokenizer = TextTokenizer(checkpoint)  # refuses early what could not be loaded later
+    vocabulary = read_vocabulary(checkpoint)  # refuses early what could not be loaded later
     with replaced(target) as (path, file):
         recorder = _Recorder(checkpoint, file)
         parts = model.read(recorder, progress, weight_format)
         model.decoder(recorder, parts, ThreadPool(1))  # checks that they fit together
-        description = describe(model, parts, tokenizer.vocab_size, tokenizer.end_ids)
-        recorder.finish({DECODER_TEXT: description})
+        decoder = describe(model, parts, len(vocabulary.tokens), vocabulary.end_ids)
+        recorder.finish({**folder_texts(vocabulary, checkpoint), DECODER_TEXT: decoder})
         IattFile(path).verify()
     return checkpoint.losses
 
@@ -98,12 +101,21 @@ class _Recorder:
         return values
 
     def finish(self, texts: Mapping[str, str]) -> None:
-        """Writes the header, with ``texts`` among the metadata, and makes the file durable.
+        """Writes ``texts`` and the header and makes the file durable.
 
-        ModelFileError: metadata with NaN.
+        Metadata that ``texts`` stand for are left out. ModelFileError: metadata with NaN.
         """
+        sections = [
+            IattSection(name, *self._append(memoryview(text.encode("utf-8"))))
+            for name, text in texts.items()
+        ]
+        metadata = {
+            key: value
+            for key, value in self.metadata.items()
+            if key not in texts and not key.startswith(GGUF_TOKENIZER)
+        }
         try:
-            header = encode_header({**self.metadata, **texts}, self._written)
+            header = encode_header(metadata, self._written, sections)
         except ValueError as error:
             raise ModelFileError(f"{self.path}: the metadata: {error}") from error
         self._writer.finish(header)
@@ -112,14 +124,15 @@ class _Recorder:
         self, name: str, format: str, shape: tuple[int, ...], rotary_heads: int, data: memoryview
     ) -> memoryview:
         """Appends a tensor; returns its bytes in the file."""
-        start = self._writer.append(data)
+        start, nbytes, crc32 = self._append(data)
         self._file.flush()
-        crc32 = zlib.crc32(data)
-        self._written.append(
-            IattTensor(name, format, shape, rotary_heads, start, data.nbytes, crc32)
-        )
+        self._written.append(IattTensor(name, format, shape, rotary_heads, start, nbytes, crc32))
         skip = start % mmap.ALLOCATIONGRANULARITY
         pages = mmap.mmap(
             self._file.fileno(), skip + data.nbytes, access=mmap.ACCESS_READ, offset=start - skip
         )
         return memoryview(pages)[skip:]
+
+    def _append(self, data: memoryview) -> tuple[int, int, int]:
+        """Offset, size and checksum of ``data``, now in the file."""
+        return self._writer.append(data), data.nbytes, zlib.crc32(data)

@@ -26,8 +26,8 @@ from intattention.framed_file import (
 )
 from intattention.mapped_file import map_file
 
-FRAME = Frame(b"IASN\r\n\x1a\n", 1, "a session file", SessionFileError, SessionFileError)
-FIELDS = ("fingerprint", "tokens", "crc32")
+FIELDS = {1: ("fingerprint", "tokens", "crc32")}
+FRAME = Frame(b"IASN\r\n\x1a\n", FIELDS, "a session file", SessionFileError, SessionFileError)
 ROW_TYPES = ("i1", "<f4", "i1", "<i2")
 MAX_TOKENS = 1 << 31
 Shape = tuple[str, tuple[int, ...]]
@@ -62,7 +62,7 @@ def read_session(path: Path, decoder: Decoder, context: int) -> tuple[list[int],
     holds more tokens than ``context``. OSError if it cannot be read.
     """
     content = map_file(path, SessionFileError)
-    end, header = FRAME.read(path, content, FIELDS)
+    _, end, header = FRAME.read(path, content)
     tokens, crc32 = header["tokens"], header["crc32"]
     if type(tokens) is not int or not 1 <= tokens <= MAX_TOKENS or type(crc32) is not int:
         FRAME.fail(path, f"the header says {str(tokens)[:40]} tokens")

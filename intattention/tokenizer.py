@@ -10,7 +10,7 @@ from intattention.chat_template import ChatTemplate, Message, Tool
 from intattention.checkpoint import Checkpoint
 from intattention.control_guard import ControlGuard
 from intattention.errors import UnsupportedModelError
-from intattention.hf_texts import CONFIG
+from intattention.hf_texts import CONFIG, TOKENIZER
 from intattention.vocabulary import Vocabulary
 
 
@@ -19,7 +19,7 @@ class TextTokenizer:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """ModelFileError if the metadata is damaged, UnsupportedModelError if of another kind."""
-        vocabulary = _read_vocabulary(checkpoint)
+        vocabulary = read_vocabulary(checkpoint)
         self._vocabulary = vocabulary
         self.bos_id = vocabulary.special.get("bos_token")
         self.eos_id = vocabulary.special.get("eos_token")
@@ -125,8 +125,9 @@ class TextTokenizer:
         return self._vocabulary.spelling == "sentencepiece"
 
 
-def _read_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
-    if CONFIG in checkpoint.metadata:
+def read_vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+    """Of a Hugging Face folder, a GGUF file or either packed. Errors as ``TextTokenizer``."""
+    if CONFIG in checkpoint.metadata or TOKENIZER in checkpoint.metadata:
         return hf_vocabulary.read_vocabulary(checkpoint)
     return gguf_vocabulary.read_vocabulary(checkpoint)
 

@@ -141,7 +141,7 @@ def test_pack_and_what_reads_it(run: Run, tiny_path: Path, tmp_path: Path) -> No
     _, expected, _ = run("generate", "-m", tiny_path, "-n", 8, "the one")
     assert run("generate", "-m", target, "-n", 8, "the one")[:2] == (0, expected)
     _, out, _ = run("info", target, "--verify")
-    for words in ("IATT 1", "14 w4g32a", "all good", "supported"):
+    for words in ("IATT 2", "14 w4g32a", "all good", "supported"):
         assert words in out
     assert "none in this format" in run("info", tiny_path, "--verify")[1]
     status, _, err = run("pack", tiny_path, target)

@@ -12,7 +12,6 @@ import tiny_hf
 import tokenizer_files
 from reference.float_kernels import rope_tables
 from test_families import W8_TOLERANCE, trained_folder
-from tokenizers import processors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -161,10 +160,6 @@ def test_tokenizer_files_of_transformers(
         gguf = request.getfixturevalue("smollm2_path")
         settings = {"eos_token": "<|im_end|>"}
     content = tokenizer_files.tokenizer_json(gguf)
-    if kind == "sentencepiece":
-        content.post_processor = processors.TemplateProcessing(
-            single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
-        )
     texts = {
         "tokenizer.json": content.to_str(),
         "tokenizer_config.json": json.dumps(

@@ -1,18 +1,27 @@
 """Packed model files: the same bits as their source, borrowed memory, whole files or none."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_hf
+import tiny_model
+import tokenizer_files
 from gguf.constants import GGMLQuantizationType as Type
+from tokenizers import Tokenizer
 
 from intattention import LLM, _core, models
 from intattention.errors import ModelFileError
+from intattention.framed_file import PRELUDE_BYTES, aligned
 from intattention.iatt_file import IattFile
+from intattention.iatt_header import FIELDS, FRAME, encode_header
 from intattention.model_file import open_model_file
 from intattention.models.description import DECODER_TEXT
 from intattention.pack import pack_model
+from intattention.tokenizer import read_vocabulary
 
 WriteTiny = Callable[..., Path]
 MATRIX = "blk.1.ffn_down.weight"
@@ -51,12 +60,104 @@ def test_packing_again_changes_nothing(packed_path: Path, tmp_path: Path) -> Non
 
 
 def test_metadata_survives(tiny_path: Path, packed_path: Path) -> None:
+    """The tokenizer's has become the files that a host without Python reads."""
     source, packed = open_model_file(tiny_path), IattFile(packed_path)
-    assert list(packed.metadata) == [*source.metadata, DECODER_TEXT]
-    for key, value in source.metadata.items():
-        np.testing.assert_array_equal(packed.metadata[key], value)
-        assert type(packed.metadata[key]) is type(value)
+    kept = [key for key in source.metadata if not key.startswith("tokenizer.")]
+    assert list(packed.metadata)[: len(kept)] == kept
+    assert sorted(set(packed.metadata) - set(kept)) == [
+        "chat_template.jinja", "generation_config.json", DECODER_TEXT, "tokenizer.json",
+        "tokenizer_config.json",
+    ]  # fmt: skip
+    for key in kept:
+        np.testing.assert_array_equal(packed.metadata[key], source.metadata[key])
+        assert type(packed.metadata[key]) is type(source.metadata[key])
     packed.verify()
+
+
+# the tokenizer ----------------------------------------------------------------------------------
+VOCABULARY = ("tokens", "spelling", "control", "special", "add_bos", "end_ids", "chat_template")
+USER_DEFINED = {"tokenizer.ggml.token_type": [*tiny_model.vocabulary()[1][:-1], 4]}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"tokenizer.ggml.add_bos_token": True},
+        {"tokenizer.ggml.pre": "llama-bpe"},
+        {"tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.eot_token_id": 0},
+        {"tokenizer.chat_template": None, "tokenizer.ggml.eos_token_id": None},
+        USER_DEFINED,
+        tokenizer_files.sentencepiece_metadata(),
+        {**tokenizer_files.sentencepiece_metadata(), "tokenizer.ggml.add_space_prefix": False},
+    ],
+    ids=range(8),
+)
+def test_the_vocabulary_of_a_gguf_file_survives(
+    write_tiny: WriteTiny, tmp_path: Path, metadata: dict[str, object]
+) -> None:
+    source, target = write_tiny(metadata=metadata), tmp_path / "packed.iatt"
+    pack_model(source, target)
+    ours, theirs = read_vocabulary(IattFile(target)), read_vocabulary(open_model_file(source))
+    for field in VOCABULARY:
+        assert getattr(ours, field) == getattr(theirs, field), field
+    assert ours.control | ours.literal == theirs.control | theirs.literal
+    for text in tokenizer_files.TORTURE:
+        for add_bos in (False, True):
+            encoded = [v.tokenizer.encode(text, add_special_tokens=add_bos) for v in (ours, theirs)]
+            assert encoded[0].ids == encoded[1].ids
+        assert ours.tokenizer.decode(encoded[0].ids) == theirs.tokenizer.decode(encoded[1].ids)
+
+
+def test_a_host_finds_ids_and_template(write_tiny: WriteTiny, tmp_path: Path) -> None:
+    source = write_tiny(metadata={"tokenizer.ggml.add_bos_token": True})
+    target = tmp_path / "packed.iatt"
+    pack_model(source, target)
+    texts, llm = IattFile(target).metadata, LLM.load(source, threads=1)
+    ids = json.loads(texts["generation_config.json"])
+    assert (ids["bos_token_id"], ids["eos_token_id"]) == (1, sorted(llm.tokenizer.end_ids))
+    assert texts["chat_template.jinja"] == tiny_model.CHAT_TEMPLATE
+    content = Tokenizer.from_str(texts["tokenizer.json"])
+    assert content.encode("the one").ids == llm.tokenizer.encode("the one")
+    assert content.decode(content.encode("the one").ids) == "the one"
+
+
+def test_the_texts_of_a_folder_survive(tmp_path: Path) -> None:
+    """To the byte, but that all ends are in one place, and the template too."""
+    written = {
+        "tokenizer_config.json": json.dumps(
+            {"bos_token": "<s>", "eos_token": "</s>", "chat_template": tiny_hf.CHAT_TEMPLATE}
+        ),
+        "generation_config.json": '{"eos_token_id": 7, "temperature": 0.6}',
+    }
+    folder = tiny_hf.write(tmp_path / "folder", tiny_hf.config("qwen2"), texts=written)
+    pack_model(folder, tmp_path / "packed.iatt")
+    source, packed = open_model_file(folder), IattFile(tmp_path / "packed.iatt")
+    assert json.loads(packed.metadata["generation_config.json"]) == {
+        "bos_token_id": 1, "eos_token_id": [2, 3, 7], "temperature": 0.6,
+    }  # fmt: skip
+    assert packed.metadata["chat_template.jinja"] == tiny_hf.CHAT_TEMPLATE
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert packed.metadata[name] == source.metadata[name]
+    pack_model(tmp_path / "packed.iatt", tmp_path / "again.iatt")
+    assert (tmp_path / "again.iatt").read_bytes() == (tmp_path / "packed.iatt").read_bytes()
+
+
+def test_files_of_version_1_are_read(tiny_path: Path, packed_path: Path, tmp_path: Path) -> None:
+    """They have no sections; the tokenizer is in the metadata."""
+    old, content = tmp_path / "old.iatt", memoryview(packed_path.read_bytes())
+    tensors = IattFile(packed_path)._records.values()
+    offset = aligned(max(t.offset + t.nbytes for t in tensors))
+    header = json.loads(encode_header(open_model_file(tiny_path).metadata, tensors, []))
+    del header["sections"]
+    data = json.dumps(header).encode()
+    prelude = replace(FRAME, fields={1: FIELDS[1]}).prelude(offset, data)
+    old.write_bytes(prelude + content[PRELUDE_BYTES:offset] + data)
+    assert "IATT 1" in IattFile(old).format
+    loaded = [LLM.load(path, threads=1) for path in (old, packed_path)]
+    assert loaded[0].generate("the one") == loaded[1].generate("the one")
+    pack_model(old, tmp_path / "new.iatt")
+    assert (tmp_path / "new.iatt").read_bytes() == packed_path.read_bytes()
 
 
 # borrowed memory --------------------------------------------------------------------------------

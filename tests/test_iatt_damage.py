@@ -21,7 +21,7 @@ from intattention.errors import (
 )
 from intattention.framed_file import PRELUDE, PRELUDE_BYTES
 from intattention.iatt_file import IattFile
-from intattention.iatt_header import MAGIC
+from intattention.iatt_header import FRAME, MAGIC
 
 Change = Callable[[dict[str, Any]], object]
 MATRIX = "blk.1.ffn_down.weight"
@@ -32,7 +32,7 @@ def header_of(data: bytes) -> tuple[int, dict[str, Any]]:
     return offset, json.loads(data[offset:])
 
 
-def framed(data: bytes, header: bytes, version: int = 1) -> bytes:
+def framed(data: bytes, header: bytes, version: int = max(FRAME.fields)) -> bytes:
     """``data``'s tensors before another header, with checksums that are right."""
     offset = header_of(data)[0]
     head = PRELUDE.pack(MAGIC, version, zlib.crc32(header), offset, len(header))
@@ -104,7 +104,16 @@ HOSTILE: dict[str, Change] = {
     "no list of integers": lambda h: first(h).update(shape=[True, 64]),
     "is no tensor": lambda h: first(h).update(format="w9"),
     "no string": lambda h: first(h).update(name=None),
-    "the tensors end at byte": lambda h: h["tensors"].pop(),
+    "the contents end at byte": lambda h: h["sections"].pop(),
+    "sections have the wrong type": lambda h: h.update(sections=None),
+    "must have exactly the fields name, offset": lambda h: h["sections"][0].update(format="text"),
+    "section 'generation_config.json' occurs twice": lambda h: h["sections"].insert(
+        0, h["sections"][0]
+    ),
+    "the name of a section": lambda h: h["sections"][0].update(name=1),
+    "generation_config.json: offset": lambda h: h["sections"][0].update(offset=128),
+    "generation_config.json is damaged": lambda h: h["sections"][0].update(crc32=1),
+    "both metadata and a section": lambda h: h["metadata"].update({"tokenizer.json": "{}"}),
     "metadata k has no known type": lambda h: h["metadata"].update(k=None),
     "does not fit 64 bits": lambda h: h["metadata"].update(k=10**400),
     "lone surrogate": lambda h: h["metadata"].update(k=["a", "\ud800"]),
@@ -155,8 +164,8 @@ def test_hostile_json(packed_path: Path, tmp_path: Path, header: bytes, words: s
 
 def test_another_version_is_refused(packed_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "newer.iatt"
-    path.write_bytes(framed(packed_path.read_bytes(), b"{}", version=2))
-    with pytest.raises(UnsupportedModelError, match="version 2, this version reads 1"):
+    path.write_bytes(framed(packed_path.read_bytes(), b"{}", version=3))
+    with pytest.raises(UnsupportedModelError, match="version 3, this version reads 1 and 2"):
         IattFile(path)
 
 

@@ -99,7 +99,7 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
     "no valid JSON": lambda c: framed(c, b"[" * 100_000),
     "a key occurs twice": lambda c: framed(c, b'{"tokens":1,"tokens":2}'),
     "of version 2": lambda c: framed(
-        c, b"{}", Frame(FRAME.magic, 2, "", SessionFileError, SessionFileError)
+        c, b"{}", Frame(FRAME.magic, {2: ()}, "", SessionFileError, SessionFileError)
     ),
     "not a session file": lambda c: b"IATT" + c[4:],
     "outside the vocabulary of 300": lambda c: with_bytes(c, 64, np.int32(300).tobytes()),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_model
-from tokenizers import Tokenizer, decoders
+from tokenizers import Tokenizer
 
 from intattention.gguf_file import GGUFFile
 from intattention.gguf_vocabulary import read_vocabulary
@@ -38,17 +38,4 @@ def write_sentencepiece_gguf(path: Path) -> Path:
 
 def tokenizer_json(gguf: Path) -> Tokenizer:
     """What a Hugging Face folder of the same model would hold as tokenizer.json."""
-    vocabulary = read_vocabulary(GGUFFile(gguf))
-    tokenizer = vocabulary.tokenizer
-    if vocabulary.spelling == "byte-level":
-        tokenizer.decoder = decoders.ByteLevel()
-    else:
-        tokenizer.decoder = decoders.Sequence(
-            [
-                decoders.Replace("\u2581", " "),
-                decoders.ByteFallback(),
-                decoders.Fuse(),
-                decoders.Strip(" ", 1, 0),
-            ]
-        )
-    return tokenizer
+    return read_vocabulary(GGUFFile(gguf)).tokenizer
