@@ -65,8 +65,8 @@ class AttentionCuda : public CudaTest {
     std::vector<float> out(count * p.n_heads * p.head_dim);
     ThreadPool pool(2, {});
     AttentionWorkspace workspace;
-    attention(pool, shape, q.data(), q_scale.data(), cache, 0, {out.data(), p.n_heads * p.head_dim, p.head_dim},
-              workspace);
+    const AttentionOutput output{out.data(), p.n_heads * p.head_dim, p.head_dim};
+    attention(pool, {{shape, q.data(), q_scale.data(), &cache, output}}, 0, workspace);
     return out;
   }
 
