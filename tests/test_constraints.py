@@ -40,12 +40,12 @@ def test_a_random_model_obeys_a_schema(tiny: LLM, seed: int) -> None:
 
 @needs_llguidance
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("regex", [r"[a-c]{3,6}", r"(yes|no)!", r"\d\d:\d\d", "[é☃]{2}"])
+@pytest.mark.parametrize("regex", [r"[a-c]{3,6}", r"(yes|no)!", r"[0-9]{2}:[0-9]{2}", "[é☃]{2}"])
 def test_a_random_model_obeys_a_regex(tiny: LLM, seed: int, regex: str) -> None:
     """Characters of several bytes are several tokens here."""
     text = tiny.generate(PROMPT, regex=regex, temperature=1.5, seed=seed)
     assert tiny.last_stats.finish_reason == "eos"
-    assert re.fullmatch(regex, text), text
+    assert re.fullmatch(regex, text), text  # classes like \d would depend on Unicode's version
 
 
 @needs_llguidance
