@@ -31,7 +31,7 @@ build_wheel() {
   rm -rf "$work/wheel"
   _PYTHON_HOST_PLATFORM=linux-aarch64 "$python" -m pip wheel --quiet --no-build-isolation --no-deps -w "$work/wheel" . \
     -C "cmake.args=--toolchain=$PWD/cmake/toolchain-aarch64.cmake;-GNinja" -C build-dir=build/aarch64 \
-    -C cmake.define.INTATTENTION_BASELINE=armv8-a \
+    -C cmake.define.INTATTENTION_BASELINE=armv8-a -C cmake.define.INTATTENTION_TESTS=OFF \
     -C "cmake.define.pybind11_DIR=$("$python" -m pybind11 --cmakedir)" \
     -C "cmake.define.Python_INCLUDE_DIR=$root/usr/include/python$version" \
     -C "cmake.define.CMAKE_CXX_FLAGS=-isystem $root/usr/include" \
