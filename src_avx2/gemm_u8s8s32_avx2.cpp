@@ -1,20 +1,20 @@
-// u8 x s8 -> s32 with AVX2, exact for every input. Per row block of E' each chunk of 16 k is one of
+// u8 x s8 -> s32 with AVX2, exact for every input. vpmaddubsw adds two products in 16 bits, and its sums over some k
+// fit as long as the E' that meet in a 16-bit lane add up to at most 256: 256 * -128 = -32768. Per row block of E' each
+// chunk of 16 k is one of
 //
-//   zero    in every row: skipped for all tiles of V (2 to 10 % of the 8 x 16 tiles in SmolLM2 at 8K)
-//   light   no row's 8-byte half adds up to more than 127: a 16-bit lane of vpmaddubsw, summed over the chunk, stays
-//           within 254 * 128 = 32512. 4 vpmaddubsw + 3 vpaddw + vpmaddwd + vpaddd per row and tile: 9 operations
-//           on 3 ports for 128 MAC, 42 MAC per cycle. Most chunks that hold anything are light: a row has few
-//           keys near its maximum.
-//   heavy   the rest: widened to s16, 24 MAC per cycle (gemm_x8s8s32_avx2.h)
+//   zero    in every row: skipped for all tiles of V
+//   light   at most 256 per lane over the 4 steps of the chunk, in every row:
+//           4 vpmaddubsw + 3 vpaddw + vpmaddwd + vpaddd per row and tile, 9 operations for 128 MAC
+//   mixed   the rest, whose two halves of 8 k are
+//     middle  at most 256 over the 2 steps of the half: 2 vpmaddubsw + vpaddw + vpmaddwd + vpaddd, 5 for 64 MAC
+//     heavy   the rest: widened to s16, 8 for 64 MAC (gemm_x8s8s32_avx2.h)
 //
-// One vpsadbw per row tells the three apart: with s the OR over the rows of the sums of 8 bytes, a chunk is zero if
-// its s are 0 and light if no bit above 127 is set.
+// Keys of Gaussian logits of deviation 2, 6 rows: 58 % of the chunks are light, 65 % of the other halves middle, 10.3
+// operations per 128 MAC on average; deviation 1: 2 and 53 %, 12.8; deviation 3: 78 and 74 %, 9.6.
 //
-// Rejected: a middle class for vpmaddubsw + vpmaddwd + vpaddd per 4 k (pairs up to 255): 12 operations instead of
-// 16 for the few chunks between light and heavy. E' = low + 32 * high with the low parts (0..31, every chunk light)
-// dense and the high parts row by row in the steps that hold one: Gaussian logits of deviation 2 13 % faster (36.6
-// against 32.2 MAC per cycle on Zen 5, d = 128), flat rows 7 to 13 % slower, and no gain in the whole attention (1.75 x
-// fp32 either way).
+// Rejected: the sums of 8 bytes of vpsadbw as the test (one operation per row, but it adds both lanes: 22 % light
+// instead of 58); E' = low + 32 * high with the low parts (0..31, every chunk light) dense and the high parts row by
+// row in the steps that hold one: flat rows 7 to 13 % slower, and no gain in the whole attention.
 #include "gemm_x8s8s32_avx2.h"
 #include "kernels.h"
 
@@ -22,53 +22,98 @@ namespace intattention {
 namespace {
 
 constexpr size_t kChunk = 16;
+constexpr size_t kHalf = 8;
 constexpr size_t kDepth = 512;  // k per pass; attention never has more than 256
 constexpr size_t kChunks = kDepth / kChunk;
+constexpr size_t kHalves = kDepth / kHalf;
 constexpr size_t kChunkSteps = kChunk / kStep;
+constexpr size_t kHalfSteps = kHalf / kStep;
 constexpr size_t kPairs = kDepth / kStep;  // even (or odd) pairs of a row
+constexpr int kLaneLimit = 256;            // 256 * -128 is the least s16
 
-// The chunks of R rows of A: where the light ones start, and the heavy ones widened.
+// The chunks of R rows of A: where the light chunks, middle and heavy halves start, and the heavy ones widened.
 template <size_t R>
 struct ChunkLists {
-  size_t n_light = 0, n_heavy = 0, tail_steps = 0;
-  uint16_t light[kChunks + 1], heavy[kChunks + 1];  // first k of each chunk
-  int32_t even[R * kPairs], odd[R * kPairs];        // pairs of the heavy chunks, then of the tail
+  size_t n_light = 0, n_middle = 0, n_heavy = 0, tail_steps = 0;
+  uint16_t light[kChunks + 1], middle[kHalves + 1], heavy[kHalves + 1];  // first k of each
+  int32_t even[R * kPairs], odd[R * kPairs];                             // pairs of the heavy halves, then of the tail
 };
 
-inline __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-
-// Pairs (k0, k2) and (k1, k3) of up to 16 k.
+// Pairs (k0, k2) and (k1, k3) of up to 8 k.
 template <size_t R>
-inline void widen_chunk(size_t first_step, size_t k, const uint8_t* a, size_t lda, ChunkLists<R>* lists) {
+inline void widen_half(size_t first_step, size_t k, const uint8_t* a, size_t lda, ChunkLists<R>* lists) {
   for (size_t i = 0; i < R; ++i) {
-    uint8_t padded[kChunk] = {};
-    if (k < kChunk) std::memcpy(padded, a + i * lda, k);
-    const __m128i x = load_16(k < kChunk ? padded : a + i * lda);
-    __m128i even = _mm_and_si128(x, _mm_set1_epi16(255)), odd = _mm_srli_epi16(x, 8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lists->even + i * kPairs + first_step), even);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(lists->odd + i * kPairs + first_step), odd);
+    uint64_t x = 0;
+    std::memcpy(&x, a + i * lda, k < kHalf ? k : kHalf);
+    const uint64_t even = x & 0x00ff00ff00ff00ff, odd = x >> 8 & 0x00ff00ff00ff00ff;
+    std::memcpy(lists->even + i * kPairs + first_step, &even, sizeof even);
+    std::memcpy(lists->odd + i * kPairs + first_step, &odd, sizeof odd);
+  }
+}
+
+// Bit pairs of the 16-bit lanes of two chunks (k 0..15 and 16..31): the greatest of R rows exceed kLaneLimit.
+struct Excess {
+  uint32_t zero, chunk, half;
+};
+
+// The sums of E' in a lane: of a half in the low 4 bytes of each 8, of a chunk in the low 4 bytes of each 16. The
+// other lanes hold parts of them, so that the test may look at every lane.
+template <size_t R>
+inline Excess lane_excess(const uint8_t* a, size_t lda, bool two_chunks) {
+  __m256i chunk = _mm256_setzero_si256(), half = chunk;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < R; ++i) {
+    const auto* p = reinterpret_cast<const __m128i*>(a + i * lda);
+    const __m256i x = two_chunks ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+                                 : _mm256_zextsi128_si256(_mm_loadu_si128(p));
+    const __m256i step = _mm256_maddubs_epi16(x, _mm256_set1_epi8(1));
+    const __m256i two = _mm256_add_epi16(step, _mm256_srli_epi64(step, 32));
+    half = _mm256_max_epi16(half, two);
+    chunk = _mm256_max_epi16(chunk, _mm256_add_epi16(two, _mm256_srli_si256(two, 8)));
+  }
+  const __m256i limit = _mm256_set1_epi16(kLaneLimit);
+  const auto mask = [](__m256i x) { return static_cast<uint32_t>(_mm256_movemask_epi8(x)); };
+  return {mask(_mm256_cmpeq_epi16(chunk, _mm256_setzero_si256())), mask(_mm256_cmpgt_epi16(chunk, limit)),
+          mask(_mm256_cmpgt_epi16(half, limit))};
+}
+
+template <size_t R>
+inline void add_half(bool heavy, size_t kk, const uint8_t* a, size_t lda, ChunkLists<R>* lists) {
+  if (heavy) {
+    widen_half<R>(lists->n_heavy * kHalfSteps, kHalf, a + kk, lda, lists);
+    lists->heavy[lists->n_heavy++] = static_cast<uint16_t>(kk);
+  } else {
+    lists->middle[lists->n_middle++] = static_cast<uint16_t>(kk);
+  }
+}
+
+// One chunk; bits 0..15 of `excess` are its own.
+template <size_t R>
+inline void add_chunk(Excess excess, size_t kk, const uint8_t* a, size_t lda, ChunkLists<R>* lists) {
+  constexpr uint32_t kChunkBits = 0xffff, kHalfBits = 0xff;
+  if ((excess.chunk & kChunkBits) == 0) {
+    lists->light[lists->n_light] = static_cast<uint16_t>(kk);
+    lists->n_light += (excess.zero & kChunkBits) != kChunkBits;
+  } else {
+    add_half<R>((excess.half & kHalfBits) != 0, kk, a, lda, lists);
+    add_half<R>((excess.half >> kHalf & kHalfBits) != 0, kk + kHalf, a, lda, lists);
   }
 }
 
 template <size_t R>
 inline void sort_chunks(size_t k, const uint8_t* a, size_t lda, ChunkLists<R>* lists) {
   size_t kk = 0;
-  for (; kk + kChunk <= k; kk += kChunk) {
-    __m128i sums = _mm_setzero_si128();
-#pragma GCC unroll 8
-    for (size_t i = 0; i < R; ++i)
-      sums = _mm_or_si128(sums, _mm_sad_epu8(load_16(a + i * lda + kk), _mm_setzero_si128()));
-    const uint64_t any =
-        static_cast<uint64_t>(_mm_cvtsi128_si64(sums)) | static_cast<uint64_t>(_mm_extract_epi64(sums, 1));
-    lists->light[lists->n_light] = static_cast<uint16_t>(kk);
-    lists->n_light += any - 1 < 127;  // 1 .. 127
-    if (any > 127) {
-      widen_chunk<R>(lists->n_heavy * kChunkSteps, kChunk, a + kk, lda, lists);
-      lists->heavy[lists->n_heavy++] = static_cast<uint16_t>(kk);
+  while (kk + kChunk <= k) {
+    const bool two_chunks = kk + 2 * kChunk <= k;
+    Excess excess = lane_excess<R>(a + kk, lda, two_chunks);
+    for (size_t chunk = 0; chunk < 1 + size_t{two_chunks}; ++chunk, kk += kChunk) {
+      add_chunk<R>(excess, kk, a, lda, lists);
+      excess = {excess.zero >> kChunk, excess.chunk >> kChunk, excess.half >> kChunk};
     }
   }
   lists->tail_steps = (k - kk) / kStep;
-  if (kk < k) widen_chunk<R>(lists->n_heavy * kChunkSteps, k - kk, a + kk, lda, lists);
+  for (size_t step = lists->n_heavy * kHalfSteps; kk < k; kk += kHalf, step += kHalfSteps)
+    widen_half<R>(step, k - kk, a + kk, lda, lists);
 }
 
 inline __m256i broadcast_4(const uint8_t* p) {
@@ -112,7 +157,27 @@ inline void light_chunk(const uint8_t* a, size_t lda, const int8_t* b, size_t b_
       sum[i][t] = _mm256_add_epi32(sum[i][t], _mm256_madd_epi16(sum16[i][t], _mm256_set1_epi16(1)));
 }
 
-// One step of a heavy chunk or of the tail: 4 k.
+// 12 sums and 2 vectors of V leave 2 registers, in each of which a broadcast of E' becomes its product with V; the ones
+// stay in memory. As instructions for the reason given at multiply_add.
+template <size_t R, size_t T>
+inline void middle_half(const uint8_t* a, size_t lda, const int8_t* b, size_t b_stride, __m256i (&sum)[R][T]) {
+  alignas(32) static constexpr int16_t kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+#pragma GCC unroll 2
+  for (size_t t = 0; t < T; ++t) {
+    const __m256i first = load_b(b + t * b_stride), second = load_b(b + t * b_stride + kStep * kTileRows8);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < R; ++i) {
+      __m256i x = broadcast_4(a + i * lda), y = broadcast_4(a + i * lda + kStep);
+      __asm__(
+          "vpmaddubsw %3, %1, %1\n\tvpmaddubsw %4, %2, %2\n\tvpaddw %2, %1, %1\n\t"
+          "vpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
+          : "+x"(sum[i][t]), "+x"(x), "+x"(y)
+          : "x"(first), "x"(second), "m"(kOnes));
+    }
+  }
+}
+
+// One step of a heavy half or of the tail: 4 k.
 template <size_t R, size_t T>
 inline void heavy_step(const ChunkLists<R>& lists, size_t step, const int8_t* b, size_t b_stride,
                        __m256i (&sum)[R][T]) {
@@ -139,11 +204,15 @@ __attribute__((noinline)) void tiles(const ChunkLists<R>& lists, size_t k, const
     const size_t kk = lists.light[entry];
     light_chunk<R, T>(a + kk, lda, b + kk * kTileRows8, b_stride, sum);
   }
+  for (size_t entry = 0; entry < lists.n_middle; ++entry) {
+    const size_t kk = lists.middle[entry];
+    middle_half<R, T>(a + kk, lda, b + kk * kTileRows8, b_stride, sum);
+  }
   size_t step = 0;
   for (size_t entry = 0; entry < lists.n_heavy; ++entry) {
-    const int8_t* chunk = b + size_t{lists.heavy[entry]} * kTileRows8;
-    for (size_t s = 0; s < kChunkSteps; ++s, ++step)
-      heavy_step<R, T>(lists, step, chunk + s * kStep * kTileRows8, b_stride, sum);
+    const int8_t* half = b + size_t{lists.heavy[entry]} * kTileRows8;
+    for (size_t s = 0; s < kHalfSteps; ++s, ++step)
+      heavy_step<R, T>(lists, step, half + s * kStep * kTileRows8, b_stride, sum);
   }
   const int8_t* tail = b + k / kChunk * kChunk * kTileRows8;
   for (size_t s = 0; s < lists.tail_steps; ++s, ++step)
