@@ -166,6 +166,26 @@ TEST_P(GemmU8S8S32Test, PartialSumsAtTheLimit) {
         }
 }
 
+// The same for what meets in a lane of 16 bits: of each step of 4 k two bytes, added up over 1, 2 or 4 steps.
+TEST_P(GemmU8S8S32Test, LaneSumsAtTheLimit) {
+  for (int v : {-128, 127})
+    for (int sum : {255, 256, 257, 258, 259, 510})
+      for (size_t steps : {1, 2, 4})
+        for (size_t first = 0; first + steps <= 4; ++first)
+          for (size_t lane : {0, 1}) {
+            std::vector<uint8_t> a(3 * 64);
+            int left = sum;
+            for (size_t i = 0; i < 2 * steps; ++i) {
+              const int share =
+                  std::min(255, (left + static_cast<int>(2 * steps - i) - 1) / static_cast<int>(2 * steps - i));
+              a[64 + 32 + (first + i / 2) * 4 + lane * 2 + i % 2] = static_cast<uint8_t>(share);
+              left -= share;
+            }
+            check({3, 17, 64, 0, 0, 0}, a, std::vector<int8_t>(17 * 64, static_cast<int8_t>(v)));
+            if (HasFatalFailure()) return;
+          }
+}
+
 TEST_P(GemmU8S8S32Test, SmallValuesAndMixedSizes) {
   for (int most : {1, 7, 15, 16, 31, 127})
     for (size_t m : {3, 6, 13})
