@@ -1,5 +1,6 @@
 #include "arrays.h"
 #include "decoder.h"
+#include "logit_rows.h"
 #include "register.h"
 
 namespace intattention::bindings {
@@ -48,13 +49,6 @@ Rope rope_of(const OptionalArray& inverse_frequency, double attention_factor) {
   return rope;
 }
 
-LogitRows logit_rows(const std::string& logits) {
-  if (logits == "last") return LogitRows::kLast;
-  if (logits == "all") return LogitRows::kAll;
-  if (logits == "none") return LogitRows::kNone;
-  throw InvalidArgument(message("logits is '", logits, "', expected 'last', 'all' or 'none'"));
-}
-
 DecoderInput decoder_input(const py::array& ids, KVCache& cache, const std::string& logits) {
   const int32_t* data = checked<int32_t>(ids, "ids", 1);
   return {data, dim(ids, 0), &cache, logit_rows(logits)};
@@ -62,8 +56,7 @@ DecoderInput decoder_input(const py::array& ids, KVCache& cache, const std::stri
 
 py::array_t<float> forward_all(Decoder& decoder, const std::vector<DecoderInput>& inputs) {
   size_t rows = 0;
-  for (const DecoderInput& input : inputs)
-    rows += input.rows == LogitRows::kAll ? input.count : input.rows == LogitRows::kLast ? 1 : 0;
+  for (const DecoderInput& input : inputs) rows += logit_row_count(input.rows, input.count);
   py::array_t<float> out = new_array<float>({rows, decoder.config().vocab_size});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;

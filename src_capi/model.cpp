@@ -38,7 +38,7 @@ LogitRows rows_of(ia_logits which) {
 }
 
 void check_logits(LogitRows rows, size_t count, size_t vocab, const float* logits, size_t size) {
-  const size_t needed = rows == LogitRows::kNone ? 0 : rows == LogitRows::kLast ? 1 : count;
+  const size_t needed = logit_row_count(rows, count);
   if (needed == 0) return;
   if (logits == nullptr) throw InvalidArgument("logits is null");
   if (size / vocab < needed)

@@ -77,7 +77,6 @@ class Decoder {
 
   void check_weights() const;
   void check_call(const std::vector<DecoderInput>& inputs) const;
-  void check_input(const DecoderInput& input) const;
   std::vector<Pass> prepare(const std::vector<DecoderInput>& inputs);
   void forward_pass(const Pass& pass, float* logits);
   const float* run_layer(size_t index, const Pass& pass, const float* residual);

@@ -3,6 +3,7 @@
 
 #include "decoder.h"
 #include "error.h"
+#include "forward_check.h"
 
 namespace intattention {
 namespace {
@@ -114,26 +115,11 @@ void Decoder::check_weights() const {
 
 void Decoder::check_call(const std::vector<DecoderInput>& inputs) const {
   if (inputs.empty()) throw InvalidArgument("forward: no sequences");
-  for (const DecoderInput& input : inputs) check_input(input);
+  for (const DecoderInput& input : inputs) check_forward(config_, input.ids, input.count, *input.cache);
   for (size_t i = 0; i < inputs.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (inputs[i].cache == inputs[j].cache)
         throw InvalidArgument(message("forward: sequences ", j, " and ", i, " have the same cache"));
-}
-
-void Decoder::check_input(const DecoderInput& input) const {
-  if (input.count == 0) throw InvalidArgument("forward: no token ids");
-  for (size_t i = 0; i < input.count; ++i)
-    if (input.ids[i] < 0 || static_cast<size_t>(input.ids[i]) >= config_.vocab_size)
-      throw InvalidArgument(
-          message("forward: id ", input.ids[i], " at index ", i, " is outside the vocabulary of ", config_.vocab_size));
-  const KVCache& cache = *input.cache;
-  if (cache.n_layers() != config_.num_hidden_layers || cache.n_kv_heads() != config_.num_key_value_heads ||
-      cache.head_dim() != config_.head_dim)
-    throw InvalidArgument(message("forward: the cache is for ", cache.n_layers(), " layers, ", cache.n_kv_heads(),
-                                  " kv heads, head_dim ", cache.head_dim(), "; the model has ",
-                                  config_.num_hidden_layers, ", ", config_.num_key_value_heads, ", ",
-                                  config_.head_dim));
 }
 
 size_t Decoder::nbytes() const {

@@ -11,6 +11,11 @@ namespace intattention {
 
 enum class LogitRows { kNone, kLast, kAll };
 
+// Rows of logits that `count` tokens give.
+inline size_t logit_row_count(LogitRows rows, size_t count) {
+  return rows == LogitRows::kAll ? count : rows == LogitRows::kLast ? 1 : 0;
+}
+
 // The next tokens of one sequence; they go to positions cache->length() ... of its cache.
 struct DecoderInput {
   const int32_t* ids;

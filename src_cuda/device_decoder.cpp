@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "forward_check.h"
 #include "index_scale.h"
 #include "rotation.h"
 
@@ -89,6 +90,12 @@ struct DeviceDecoder::Workspace {
   }
 };
 
+static void check_room(size_t count, const DeviceCache& cache) {
+  if (cache.length() + count > cache.max_len())
+    throw ContextOverflow(message("context overflow: ", cache.length(), " tokens in the cache and ", count,
+                                  " new ones exceed the limit of ", cache.max_len()));
+}
+
 struct DeviceDecoder::Graph {
   cudaGraphExec_t exec = nullptr;
   ~Graph() {
@@ -142,7 +149,8 @@ std::unique_ptr<DeviceCache> DeviceDecoder::new_cache(size_t max_len) const {
 
 void DeviceDecoder::forward(const int32_t* ids, size_t count, DeviceCache& cache, LogitRows rows, float* logits) {
   std::lock_guard<std::mutex> lock(mutex_);
-  check_call(ids, count, cache);
+  check_forward(config_, ids, count, cache);
+  check_room(count, cache);
   prepare(count, cache);
   const size_t first = cache.length(), vocab = config_.vocab_size;
   const auto download = [&](size_t n) {
@@ -179,12 +187,10 @@ void DeviceDecoder::forward(const int32_t* ids, size_t count, DeviceCache& cache
 
 void DeviceDecoder::greedy(int32_t id, size_t count, size_t limit, DeviceCache& cache, int32_t* ids) {
   std::lock_guard<std::mutex> lock(mutex_);
-  check_call(&id, count == 0 ? 0 : 1, cache);
+  check_forward(config_, &id, count == 0 ? 0 : 1, cache);
   if (limit == 0 || limit > config_.vocab_size)
     throw InvalidArgument(message("greedy: limit ", limit, ", the vocabulary has ", config_.vocab_size));
-  if (cache.length() + count > cache.max_len())
-    throw ContextOverflow(message("context overflow: ", cache.length(), " tokens in the cache and ", count,
-                                  " new ones exceed the limit of ", cache.max_len()));
+  check_room(count, cache);
   prepare(1, cache);
   if (limit != limit_) graphs_.clear();
   limit_ = limit;
@@ -194,23 +200,6 @@ void DeviceDecoder::greedy(int32_t id, size_t count, size_t limit, DeviceCache& 
   finish(first, count);
   work_->chosen.download(ids, count);
   cache.set_length(first + count);
-}
-
-void DeviceDecoder::check_call(const int32_t* ids, size_t count, const DeviceCache& cache) const {
-  if (count == 0) throw InvalidArgument("forward: no token ids");
-  for (size_t i = 0; i < count; ++i)
-    if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= config_.vocab_size)
-      throw InvalidArgument(
-          message("forward: id ", ids[i], " at index ", i, " is outside the vocabulary of ", config_.vocab_size));
-  if (cache.n_layers() != config_.num_hidden_layers || cache.n_kv_heads() != config_.num_key_value_heads ||
-      cache.head_dim() != config_.head_dim)
-    throw InvalidArgument(message("forward: the cache is for ", cache.n_layers(), " layers, ", cache.n_kv_heads(),
-                                  " kv heads, head_dim ", cache.head_dim(), "; the model has ",
-                                  config_.num_hidden_layers, ", ", config_.num_key_value_heads, ", ",
-                                  config_.head_dim));
-  if (cache.length() + count > cache.max_len())
-    throw ContextOverflow(message("context overflow: ", cache.length(), " tokens in the cache and ", count,
-                                  " new ones exceed the limit of ", cache.max_len()));
 }
 
 // Takes what memory the call needs; captured graphs hold addresses, so they go when one changes.

@@ -35,7 +35,6 @@ class DeviceDecoder {
   struct Workspace;
   struct Graph;
 
-  void check_call(const int32_t* ids, size_t count, const DeviceCache& cache) const;
   void prepare(size_t count, const DeviceCache& cache);
   void start(int32_t token, size_t position);
   void finish(size_t position, size_t count);

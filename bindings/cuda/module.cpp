@@ -3,6 +3,7 @@
 #include "arrays.h"
 #include "available.h"
 #include "device_decoder.h"
+#include "logit_rows.h"
 
 namespace intattention::bindings {
 namespace {
@@ -10,20 +11,12 @@ namespace {
 using cuda::DeviceCache;
 using cuda::DeviceDecoder;
 
-LogitRows rows_from_name(const std::string& name) {
-  if (name == "last") return LogitRows::kLast;
-  if (name == "all") return LogitRows::kAll;
-  if (name == "none") return LogitRows::kNone;
-  throw InvalidArgument(message("logits is '", name, "', expected 'last', 'all' or 'none'"));
-}
-
 py::array_t<float> forward(DeviceDecoder& decoder, const py::array& ids, DeviceCache& cache,
                            const std::string& logits) {
   const int32_t* id_data = checked<int32_t>(ids, "ids", 1);
   const size_t count = dim(ids, 0);
-  const LogitRows rows = rows_from_name(logits);
-  const size_t out_rows = rows == LogitRows::kAll ? count : rows == LogitRows::kLast ? 1 : 0;
-  py::array_t<float> out = new_array<float>({out_rows, decoder.config().vocab_size});
+  const LogitRows rows = logit_rows(logits);
+  py::array_t<float> out = new_array<float>({logit_row_count(rows, count), decoder.config().vocab_size});
   float* out_data = out.mutable_data();
   py::gil_scoped_release release;
   decoder.forward(id_data, count, cache, rows, out_data);

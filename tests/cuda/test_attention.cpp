@@ -2,6 +2,7 @@
 // split over key blocks and for many.
 #include "attention.h"
 
+#include "attention_case.h"
 #include "cuda_test.h"
 #include "device_cache.h"
 #include "dispatch.h"
@@ -10,64 +11,19 @@
 namespace intattention::cuda {
 namespace {
 
-struct Problem {
-  size_t n_heads, n_kv_heads, head_dim, kv_len, window;
-};
-
 class AttentionCuda : public CudaTest {
  protected:
   void TearDown() override { use_isa(runnable_tables().front()->name); }
 
-  void fill(const Problem& p) {
-    problem_ = p;
-    q_ = random_ints<int8_t>(p.n_heads * p.kv_len * p.head_dim, -127, 127);
-    k_ = random_ints<int8_t>(p.n_kv_heads * p.kv_len * p.head_dim, -127, 127);
-    v_ = random_ints<int8_t>(p.n_kv_heads * p.kv_len * p.head_dim, -127, 127);
-    q_scale_ = scales(p.n_heads * p.kv_len);
-    k_scale_ = scales(p.n_kv_heads * p.kv_len);
-    v_scale_ = scales(p.n_kv_heads * p.kv_len);
-    for (size_t i = 0; i < v_scale_.size(); i += 7) v_scale_[i] *= 0x1p-7f;  // far below the others of their block
-    for (size_t i = 5; i < k_scale_.size(); i += 11) k_scale_[i] = 0.0f;
-  }
-  std::vector<float> scales(size_t count) {
-    std::vector<float> s(count);
-    for (float& x : s) x = static_cast<float>(random_int(100, 1600)) * 0x1p-15f;
-    return s;
-  }
-
-  // The rows of queries first .. first+count-1, [kv head][token][group].
-  void gather(size_t first, size_t count, std::vector<int8_t>& q, std::vector<float>& q_scale) const {
-    const Problem& p = problem_;
-    const size_t group = p.n_heads / p.n_kv_heads;
-    for (size_t h = 0; h < p.n_kv_heads; ++h)
-      for (size_t row = (h * p.kv_len + first) * group; row < (h * p.kv_len + first + count) * group; ++row) {
-        q.insert(q.end(), &q_[row * p.head_dim], &q_[row * p.head_dim] + p.head_dim);
-        q_scale.push_back(q_scale_[row]);
-      }
+  void fill(const AttentionCase& p) {
+    case_ = p;
+    case_.fill(*this);
+    for (size_t i = 5; i < case_.k_scale.size(); i += 11) case_.k_scale[i] = 0.0f;
   }
 
   std::vector<float> on_cpu(size_t first, size_t count) const {
-    const Problem& p = problem_;
     use_isa("portable");
-    KVCache cache(1, p.n_kv_heads, p.head_dim, p.kv_len);
-    cache.reserve(p.kv_len);
-    for (size_t h = 0; h < p.n_kv_heads; ++h)
-      for (size_t j = 0; j < p.kv_len; ++j) {
-        const size_t row = h * p.kv_len + j;
-        cache.write(0, h, j, 1, &k_[row * p.head_dim], &k_scale_[row], &v_[row * p.head_dim], &v_scale_[row]);
-      }
-    cache.set_length(p.kv_len);
-    std::vector<int8_t> q;
-    std::vector<float> q_scale;
-    gather(first, count, q, q_scale);
-    const AttentionShape shape{p.n_heads, p.n_kv_heads, p.head_dim, count, Mask{first + count, first, true, p.window},
-                               0.125f};
-    std::vector<float> out(count * p.n_heads * p.head_dim);
-    ThreadPool pool(2, {});
-    AttentionWorkspace workspace;
-    const AttentionOutput output{out.data(), p.n_heads * p.head_dim, p.head_dim};
-    attention(pool, {{shape, q.data(), q_scale.data(), &cache, output}}, 0, workspace);
-    return out;
+    return case_.run(case_.filled_cache(), first, count, 2);
   }
 
   // The cache's content in the order drawn at CacheView.
@@ -76,7 +32,7 @@ class AttentionCuda : public CudaTest {
     CacheView view;
   };
   DeviceKV device_cache() const {
-    const Problem& p = problem_;
+    const AttentionCase& p = case_;
     const size_t d = p.head_dim, capacity = (p.kv_len + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
     std::vector<int8_t> k(p.n_kv_heads * capacity * d), v(k.size());
     std::vector<float> k_scale(p.n_kv_heads * capacity, 1e30f);  // what lies beyond the keys must not matter
@@ -85,11 +41,11 @@ class AttentionCuda : public CudaTest {
       for (size_t j = 0; j < p.kv_len; ++j) {
         const size_t block = (h * capacity + j / kKeyBlock * kKeyBlock) * d, key = j % kKeyBlock;
         for (size_t c = 0; c < d; ++c) {
-          k[block + (c / 16 * kKeyBlock + key) * 16 + c % 16] = k_[(h * p.kv_len + j) * d + c];
-          v[block + (key / 16 * d + c) * 16 + key % 16] = v_[(h * p.kv_len + j) * d + c];
+          k[block + (c / 16 * kKeyBlock + key) * 16 + c % 16] = p.k[(h * p.kv_len + j) * d + c];
+          v[block + (key / 16 * d + c) * 16 + key % 16] = p.v[(h * p.kv_len + j) * d + c];
         }
-        k_scale[h * capacity + j] = k_scale_[h * p.kv_len + j];
-        v_log[h * capacity + j] = log_scale(v_scale_[h * p.kv_len + j]);
+        k_scale[h * capacity + j] = p.k_scale[h * p.kv_len + j];
+        v_log[h * capacity + j] = log_scale(p.v_scale[h * p.kv_len + j]);
       }
     DeviceKV out{DeviceBuffer::of(k), DeviceBuffer::of(v), DeviceBuffer::of(k_scale), DeviceBuffer::of(v_log), {}};
     out.view = {out.k.as<int8_t>(),
@@ -104,12 +60,11 @@ class AttentionCuda : public CudaTest {
 
   // `room`: key blocks of the grid of attention_split; 0: attention_rows.
   std::vector<float> on_device(const DeviceKV& cache, size_t first, size_t count, size_t room) const {
-    const Problem& p = problem_;
-    const size_t d = p.head_dim, width = p.n_heads * d;
-    std::vector<int8_t> q;
-    std::vector<float> q_scale;
-    gather(first, count, q, q_scale);
-    const DeviceBuffer dq = DeviceBuffer::of(q), dscale = DeviceBuffer::of(q_scale), out(count * width * sizeof(float));
+    const AttentionCase& p = case_;
+    const size_t d = p.head_dim, width = p.width();
+    const AttentionCase::Queries queries = p.queries(first, count);
+    const DeviceBuffer dq = DeviceBuffer::of(queries.q), dscale = DeviceBuffer::of(queries.scale),
+                       out(count * width * sizeof(float));
     const std::vector<StepState> state{{0, static_cast<int32_t>(first), 0, 0}};
     const DeviceBuffer dstate = DeviceBuffer::of(state), weights = DeviceBuffer::of(sum_weights());
     const float rotation = static_cast<float>(rotation_size(d));
@@ -120,7 +75,7 @@ class AttentionCuda : public CudaTest {
                              static_cast<uint32_t>(count),
                              static_cast<uint32_t>(p.n_heads / p.n_kv_heads),
                              static_cast<uint32_t>(p.window),
-                             0.125f / rotation,
+                             AttentionCase::kScale / rotation,
                              static_cast<float>(kSumWeightOne) / rotation,
                              static_cast<uint32_t>(rotation_size(d)),
                              weights.as<uint16_t>(),
@@ -139,16 +94,14 @@ class AttentionCuda : public CudaTest {
     return result;
   }
 
-  Problem problem_;
-  std::vector<int8_t> q_, k_, v_;
-  std::vector<float> q_scale_, k_scale_, v_scale_;
+  AttentionCase case_;
 };
 
 TEST_F(AttentionCuda, ManyTokens) {
-  const Problem problems[] = {{9, 3, 64, 40, 0},   {4, 2, 128, 300, 0},   {2, 2, 80, 270, 100},
-                              {3, 1, 16, 1100, 0}, {4, 1, 96, 17, 0},     {28, 4, 128, 33, 0},
-                              {1, 1, 256, 520, 0}, {12, 1, 32, 600, 300}, {6, 2, 48, 1300, 260}};
-  for (const Problem& p : problems) {
+  const AttentionCase problems[] = {{9, 3, 64, 40, 0},   {4, 2, 128, 300, 0},   {2, 2, 80, 270, 100},
+                                    {3, 1, 16, 1100, 0}, {4, 1, 96, 17, 0},     {28, 4, 128, 33, 0},
+                                    {1, 1, 256, 520, 0}, {12, 1, 32, 600, 300}, {6, 2, 48, 1300, 260}};
+  for (const AttentionCase& p : problems) {
     SCOPED_TRACE(::testing::Message() << "head_dim " << p.head_dim << " kv_len " << p.kv_len << " window " << p.window);
     fill(p);
     const DeviceKV cache = device_cache();
@@ -159,8 +112,8 @@ TEST_F(AttentionCuda, ManyTokens) {
 
 TEST_F(AttentionCuda, OneTokenSplitOverKeyBlocks) {
   for (size_t kv_len : {1, 31, 32, 33, 127, 256, 257, 1024, 1025, 4097})
-    for (const Problem& shape :
-         {Problem{28, 4, 128, kv_len, 0}, Problem{9, 3, 64, kv_len, 0}, Problem{10, 1, 80, kv_len, 700}}) {
+    for (const AttentionCase& shape : {AttentionCase{28, 4, 128, kv_len, 0}, AttentionCase{9, 3, 64, kv_len, 0},
+                                       AttentionCase{10, 1, 80, kv_len, 700}}) {
       SCOPED_TRACE(::testing::Message() << "head_dim " << shape.head_dim << " kv_len " << kv_len);
       fill(shape);
       const DeviceKV cache = device_cache();
