@@ -31,6 +31,7 @@ from intattention.eval.cli import app as eval_app
 from intattention.model_registry import find_model
 from intattention.pack import pack_model
 from intattention.progress import progress_bar
+from intattention.prompt_lookup import MOST_GUESSES
 from intattention.questions import questions
 from intattention.sampling import SamplingParams
 from intattention.serve.cli import serve
@@ -66,7 +67,10 @@ JsonSchema = Annotated[
 ]
 Regex = Annotated[str, typer.Option(help="What the whole answer must match.")]
 Lookup = Annotated[
-    int, typer.Option(min=0, max=64, help="Guess so many tokens from the text itself; 0: off.")
+    int,
+    typer.Option(
+        min=0, max=MOST_GUESSES, help="Guess so many tokens from the text itself; 0: off."
+    ),
 ]
 System = Annotated[str, typer.Option(help="System message.")]
 SessionFile = Annotated[

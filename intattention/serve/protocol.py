@@ -1,5 +1,6 @@
 """OpenAI's requests: parsed, checked, and turned into texts to generate."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -127,14 +128,14 @@ class Request(BaseModel):
         except RuntimeError as error:
             raise ValueError(str(error)) from error
 
-    def prompts(self, llm: LLM) -> list[list[int]]:
-        raise NotImplementedError
+    @abstractmethod
+    def prompts(self, llm: LLM) -> list[list[int]]: ...
 
-    def token_limit(self, settings: Settings) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def token_limit(self, settings: Settings) -> int: ...
 
-    def text(self, ids: list[int], choice: int, limit: int) -> Text:
-        raise NotImplementedError
+    @abstractmethod
+    def text(self, ids: list[int], choice: int, limit: int) -> Text: ...
 
 
 class CompletionRequest(Request):

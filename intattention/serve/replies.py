@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class Usage:
         }
 
 
-class Reply:
+class Reply(ABC):
     """What the two kinds of reply share. ``piece`` gives a stream's JSON for an event, ``whole``
     the JSON for all of them."""
 
@@ -67,8 +68,8 @@ class Reply:
     def _piece(self, choices: list[Json]) -> Json:
         return {**self._head, "object": self.piece_object, "choices": choices}
 
-    def _choice(self, choice: int, events: Sequence[Event], piece: bool) -> Json:
-        raise NotImplementedError
+    @abstractmethod
+    def _choice(self, choice: int, events: Sequence[Event], piece: bool) -> Json: ...
 
     def _spelled(self, token: int) -> tuple[str, list[int]]:
         spelled = self._tokenizer.token_bytes(token, skip_special=False)
