@@ -1,7 +1,6 @@
 // Symmetric quantiser with AVX2, 8 values per step; formula in kernel_table.h and docs/numerics.md section 2.
 #include <immintrin.h>
 
-#include <cfloat>
 #include <cstring>
 
 #include "kernels.h"
@@ -9,10 +8,10 @@
 namespace intattention {
 namespace {
 
-inline float horizontal_max(__m256 x) {
-  __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+inline int32_t horizontal_max(__m256i x) {
+  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  m = _mm_max_epi32(m, _mm_srli_si128(m, 8));
+  return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_srli_si128(m, 4)));
 }
 
 inline int32_t horizontal_sum(__m256i x) {
@@ -21,16 +20,19 @@ inline int32_t horizontal_sum(__m256i x) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_srli_si128(s, 4)));
 }
 
-// s = absmax / 127, or NaN if the group holds NaN or Inf.
+// s = absmax / 127, or NaN if the group holds NaN or Inf. Bits of positive floats are ordered as the floats are, Inf
+// and NaN above them.
 inline float group_scale(size_t n, const float* x) {
-  const __m256 magnitude_mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-  __m256 max = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
+  constexpr int32_t kLargestFinite = 0x7f7fffff;
+  __m256i max = _mm256_setzero_si256();
   for (size_t i = 0; i < n; i += 8) {
-    const __m256 magnitude = _mm256_and_ps(_mm256_loadu_ps(x + i), magnitude_mask);
-    bad = _mm256_or_ps(bad, _mm256_cmp_ps(magnitude, _mm256_set1_ps(FLT_MAX), _CMP_NLE_UQ));
-    max = _mm256_max_ps(max, magnitude);
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i));
+    max = _mm256_max_epi32(max, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
   }
-  return _mm256_movemask_ps(bad) != 0 ? __builtin_nanf("") : horizontal_max(max) / 127.0f;
+  const int32_t bits = horizontal_max(max);
+  float absmax;
+  std::memcpy(&absmax, &bits, sizeof absmax);
+  return bits > kLargestFinite ? __builtin_nanf("") : absmax / 127.0f;
 }
 
 // Quantises one group with scale s > 0 and returns the sum of its values.

@@ -67,6 +67,8 @@ class Kernel {
       : table_(active_table()),
         shape_(input.shape),
         tiles_(input.shape, kTileQueryRows),
+        // q and k are each sqrt(rotation) too large
+        scale_(input.shape.scale / static_cast<float>(rotation_size(input.shape.head_dim))),
         q_(input.q),
         q_scale_(input.q_scale),
         cache_(*input.cache),
@@ -152,9 +154,7 @@ class Kernel {
                    Scratch& scratch, const States& state) const {
     const float q_scale = q_scale_[(tile.kv_head * shape_.q_len + tile.first_token) * shape_.group() + row];
     const int narrow = scratch.narrow[row];
-    // q and k are each sqrt(rotation) too large
-    const float scale = shape_.scale / static_cast<float>(rotation_size(shape_.head_dim));
-    const RowFactor f = row_factor(q_scale, scales.k_scale_max, scale, narrow);
+    const RowFactor f = row_factor(q_scale, scales.k_scale_max, scale_, narrow);
     IndexSoftmaxRow io{};
     io.begin = static_cast<uint32_t>(span.begin);
     io.end = static_cast<uint32_t>(span.end);
@@ -208,6 +208,7 @@ class Kernel {
   const KernelTable& table_;
   const AttentionShape shape_;
   const QueryTiling tiles_;
+  const float scale_;
   const int8_t* q_;
   const float* q_scale_;
   const KVCache& cache_;

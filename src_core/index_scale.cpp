@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "exp_f32.h"
 
@@ -15,6 +16,13 @@ constexpr float kTinyScale = 1e-30f;
 int32_t rne(float x) {
   constexpr float kRound = 12582912.0f;
   return static_cast<int32_t>((x + kRound) - kRound);
+}
+
+// floor(log2(x)) of a normal positive x
+int32_t exponent(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return static_cast<int32_t>(bits >> 23) - 127;
 }
 
 // ratio[j] = rne(scale[j] * (32767 / max)) for j in [begin, end)
@@ -41,10 +49,10 @@ struct SumWeights {
 }  // namespace
 
 int narrow_shift(size_t head_dim, const int8_t* q8) {
-  int64_t sum = 0;
+  int32_t sum = 0;  // at most 1024 * 127
   for (size_t i = 0; i < head_dim; ++i) sum += q8[i] < 0 ? -q8[i] : q8[i];
   int n = 0;
-  while (127 * sum > int64_t{32767} << n) ++n;
+  while (127 * sum > 32767 << n) ++n;
   return n;
 }
 
@@ -52,9 +60,9 @@ RowFactor row_factor(float q_scale, float k_scale_max, float scale, int narrow) 
   const double per_unit = static_cast<double>(1 << narrow) * kCountsPerNat * (32768.0 / 32767.0);
   float f = ((q_scale * k_scale_max) * scale) * static_cast<float>(per_unit);
   int32_t lshift = 0;
-  while (f >= 1.0f && lshift < 15) {
-    f = f * 0.5f;
-    ++lshift;
+  if (f >= 1.0f) {
+    lshift = std::min(exponent(f) + 1, 15);
+    f *= 1.0f / static_cast<float>(1 << lshift);
   }
   const float mantissa = f < 1.0f ? f * 32768.0f : 32767.0f;
   return {static_cast<int16_t>(std::min(rne(mantissa), 32767)), lshift};

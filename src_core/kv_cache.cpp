@@ -5,6 +5,7 @@
 
 #include "dispatch.h"
 #include "error.h"
+#include "rotation.h"
 
 namespace intattention {
 namespace {
@@ -32,8 +33,8 @@ KVCache::KVCache(size_t n_layers, size_t n_kv_heads, size_t head_dim, size_t max
   if (n_layers == 0 || n_kv_heads == 0 || max_len == 0)
     throw InvalidArgument(message("cache: layers ", n_layers, ", kv heads ", n_kv_heads, ", max_len ", max_len,
                                   " must all be at least 1"));
-  if (head_dim == 0 || head_dim % 16 != 0 || head_dim > 1024)
-    throw InvalidArgument(message("cache: head_dim ", head_dim, " must be a multiple of 16, at most 1024"));
+  if (head_dim == 0 || head_dim % 16 != 0 || head_dim > kMaxHeadDim)
+    throw InvalidArgument(message("cache: head_dim ", head_dim, " must be a multiple of 16, at most ", kMaxHeadDim));
   constexpr size_t kMaxHeads = size_t{1} << 20, kMaxLength = size_t{1} << 31;
   if (n_layers > kMaxHeads || n_kv_heads > kMaxHeads || max_len > kMaxLength)
     throw InvalidArgument(message("cache: layers ", n_layers, ", kv heads ", n_kv_heads, " or max_len ", max_len,

@@ -11,6 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], object]
 Clock = Callable[[], float]
 LEAST_LATE = 3  # rounds; one in three may be disturbed
+SETTLE_S = 0.01  # before each work: another library's threads (OpenMP's) spin on after its turn
 CONFIDENCE = 0.98  # half of a 95 % interval of a median, in units of sqrt(n) ranks
 
 
@@ -77,6 +78,7 @@ def measure(
         if late and done >= LEAST_LATE:
             break
         for key, work in works.items():
+            time.sleep(SETTLE_S)
             start = clock()
             work()
             seconds = clock() - start
