@@ -1,6 +1,8 @@
 // Attention of one token: every key block is a block of threads of its own, and what they leave is merged in the order
 // of section 5 of docs/numerics.md. A block's result is relative to its own maximum, so it does not matter who comes
 // first.
+#include <algorithm>
+
 #include "attention_block.cuh"
 #include "launch.h"
 
@@ -11,14 +13,19 @@ template <uint32_t R>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_blocks_kernel(const AttentionArgs a, const AttentionParts parts) {
   __shared__ AttentionShared s;
-  let_next_start();
-  wait_for_previous();
-  const uint32_t block = blockIdx.x, spans = (a.group + R - 1) / R;
+  const uint32_t block = blockIdx.x, start = block * kKeyBlock, spans = (a.group + R - 1) / R;
   const uint32_t first = blockIdx.y % spans * R, d = a.cache.head_dim;
   const RowSpan span{blockIdx.y / spans, first, min(R, a.group - first)};
-  if (block * kKeyBlock > static_cast<uint32_t>(a.state->position)) return;
+  const uint32_t position = position_of(a.state);
+  if (start > position) return;
+  // Of the keys only the newest depends on the kernel before.
+  CachePieces cache(a.cache, span.kv_head, start, within(position + 1, start));
+  load_tables(a, s);
+  let_next_start();
+  wait_for_previous();
+  if (position - start < kKeyBlock) cache.reload(a.cache, span.kv_head, start, position - start);
   load_rows(a, span, s);
-  attend_block<R>(a, span, block, s);
+  attend_block<R>(a, span, block, cache, s);
   const uint32_t head0 = span.kv_head * a.group + first;
   for (uint32_t i = threadIdx.x; i < span.count * d; i += kAttentionThreads)
     parts.out[(static_cast<size_t>(head0 + i / d) * parts.blocks + block) * d + i % d] = s.out[i];
@@ -37,7 +44,7 @@ constexpr uint32_t kRangesAtOnce = 4;
 struct MergeShared {
   RowState state[kRangesAtOnce];
   float out[kRangesAtOnce][kMaxDeviceHeadDim];
-  float vector[kMaxDeviceHeadDim];
+  float scratch[kRangesAtOnce * kMaxDeviceHeadDim];
 };
 
 // Channel c of a range of one head: all four blocks are on their way before the first is used.
@@ -74,24 +81,25 @@ __device__ inline float merge_range(const AttentionArgs& a, const AttentionParts
   return out;
 }
 
-// A block per query head; thread (range of four, channel).
-__global__ void attention_merge_kernel(const AttentionArgs a, const AttentionParts parts, const DeviceRows act) {
+// A block per query head; thread (one of `at_once` ranges, channel).
+__global__ void attention_merge_kernel(const AttentionArgs a, const AttentionParts parts, const DeviceRows act,
+                                       uint32_t at_once) {
   __shared__ MergeShared s;
+  const uint32_t blocks = position_of(a.state) / kKeyBlock + 1;
   let_next_start();
   wait_for_previous();
-  const uint32_t d = a.cache.head_dim, width = blockDim.x / kRangesAtOnce, head = blockIdx.x;
+  const uint32_t d = a.cache.head_dim, width = blockDim.x / at_once, head = blockIdx.x;
   const uint32_t own = threadIdx.x / width, c = threadIdx.x % width;
-  const uint32_t blocks = static_cast<uint32_t>(a.state->position) / kKeyBlock + 1;
   const uint32_t ranges = (blocks + kBlocksPerRange - 1) / kBlocksPerRange;
   RowState total = RowState::empty();
   float out = 0.0f;
-  for (uint32_t first = 0; first < ranges; first += kRangesAtOnce) {
+  for (uint32_t first = 0; first < ranges; first += at_once) {
     RowState state = RowState::empty();
     if (first + own < ranges && c < d) s.out[own][c] = merge_range(a, parts, head, first + own, blocks, c, state);
     if (c == 0) s.state[own] = state;
     __syncthreads();
     if (own == 0 && c < d)
-      for (uint32_t r = 0; r < kRangesAtOnce && first + r < ranges; ++r) {
+      for (uint32_t r = 0; r < at_once && first + r < ranges; ++r) {
         if (s.state[r].max == kNoMax) continue;
         float before, weight;
         total.take(s.state[r].max, s.state[r].sum, before, weight);
@@ -99,19 +107,9 @@ __global__ void attention_merge_kernel(const AttentionArgs a, const AttentionPar
       }
     __syncthreads();
   }
-  if (own == 0 && c < d) s.vector[c] = out * (total.sum > 0.0f ? __fdiv_rn(a.one, total.sum) : 0.0f);
-  for (uint32_t half = 1; half < a.rotation; half *= 2) {
-    __syncthreads();
-    if (threadIdx.x < d / 2) {
-      const uint32_t first = threadIdx.x / half * 2 * half + threadIdx.x % half;
-      const float x = s.vector[first], y = s.vector[first + half];
-      s.vector[first] = x + y;
-      s.vector[first + half] = x - y;
-    }
-  }
-  __syncthreads();
+  const float x = rotate(own == 0 && c < d ? out * (total.sum > 0.0f ? __fdiv_rn(a.one, total.sum) : 0.0f) : 0.0f,
+                         a.rotation, s.scratch);
   if (threadIdx.x >= d) return;
-  const float x = s.vector[threadIdx.x];
   a.out[head * d + threadIdx.x] = x;
   if (d % kGroup != 0) return;  // a group of 32 straddles heads
   const uint32_t group = (head * d + threadIdx.x) / kGroup;
@@ -134,8 +132,9 @@ void attention_split(const AttentionArgs& args, const AttentionParts& parts, uin
   launch("attention_split", kernel, {blocks, args.cache.kv_heads * ((args.group + rows - 1) / rows), kAttentionThreads},
          stream, args, parts);
   const uint32_t width = (args.cache.head_dim + kWarp - 1) / kWarp * kWarp;
-  launch("attention_merge", attention_merge_kernel, {args.cache.kv_heads * args.group, 1, width * kRangesAtOnce},
-         stream, args, parts, act);
+  const uint32_t at_once = std::min(kRangesAtOnce, (blocks + kBlocksPerRange - 1) / kBlocksPerRange);
+  launch("attention_merge", attention_merge_kernel, {args.cache.kv_heads * args.group, 1, width * at_once}, stream,
+         args, parts, act, at_once);
 }
 
 }  // namespace intattention::cuda

@@ -57,6 +57,7 @@ struct DeviceDecoder::Workspace {
   RowsBuffer normed, attn_q, act;
   DeviceBuffer part_head, part_out, part_weights, best_value, best_index, chosen;
   DeviceBuffer state;
+  GemvScratch gemv;
   PinnedBuffer host_state, host_ids;
 
   Workspace(const DecoderConfig& c, size_t token_count, size_t cache_capacity)
@@ -119,9 +120,8 @@ DeviceDecoder::DeviceDecoder(const Decoder& model)
       limit_(config_.vocab_size) {
   if (config_.head_dim > kMaxDeviceHeadDim)
     throw InvalidArgument(message("cuda: head_dim ", config_.head_dim, " exceeds ", kMaxDeviceHeadDim));
-  constexpr size_t kMaxHidden = 20 << 10;  // a row and its squares in shared memory
-  if (config_.hidden_size > kMaxHidden)
-    throw InvalidArgument(message("cuda: hidden_size ", config_.hidden_size, " exceeds ", kMaxHidden));
+  if (config_.hidden_size > kMaxDeviceHidden)
+    throw InvalidArgument(message("cuda: hidden_size ", config_.hidden_size, " exceeds ", kMaxDeviceHidden));
   if (!tied_) lm_head_ = DeviceLinear(model.lm_head());
   for (const auto& layer : model.layers()) {
     if (!layer->o_bias.empty() || !layer->gate_up_bias.empty() || !layer->down_bias.empty())
@@ -244,9 +244,13 @@ void DeviceDecoder::finish(size_t position, size_t count) {
 }
 
 void DeviceDecoder::linear(const DeviceLinear& linear, uint32_t tokens, const DeviceRows& x, float* y) {
-  for (const auto& segment : linear.segments)
-    (tokens <= kMaxGemvTokens ? gemv_wxa8 : gemm_wxa8)(segment.weights.view(), tokens, x, y + segment.column,
-                                                       linear.out_features, stream_);
+  for (const auto& segment : linear.segments) {
+    const WeightView w = segment.weights.view();
+    if (tokens <= kMaxGemvTokens)
+      gemv_wxa8(w, tokens, x, y + segment.column, linear.out_features, work_->gemv, stream_);
+    else
+      gemm_wxa8(w, tokens, x, y + segment.column, linear.out_features, stream_);
+  }
 }
 
 // Leaves what the last layer adds to the residual stream in work_->projected.
@@ -306,7 +310,7 @@ void DeviceDecoder::attend(const Layer& layer, uint32_t tokens, const CacheView&
 void DeviceDecoder::feed_forward(const Layer& layer, uint32_t tokens) {
   const Workspace& w = *work_;
   if (layer.gate_up.interleaved && tokens <= kMaxGemvTokens) {
-    gemv_swiglu(layer.gate_up.segments.front().weights.view(), tokens, w.normed.rows(), w.act.rows(), stream_);
+    gemv_swiglu(layer.gate_up.segments.front().weights.view(), tokens, w.normed.rows(), w.act.rows(), w.gemv, stream_);
   } else {
     linear(layer.gate_up, tokens, w.normed.rows(), w.gate_up.as<float>());
     swiglu_quantize(tokens, static_cast<uint32_t>(config_.intermediate_size), w.gate_up.as<float>(),

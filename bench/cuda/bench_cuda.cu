@@ -75,6 +75,7 @@ Times gemv(const Matrix& m, cudaStream_t stream, uint32_t tokens) {
   const DeviceBuffer data(m.bytes() * copies), y(tokens * m.rows * sizeof(float));
   fill_random(data.as<void>(), data.size(), 3);
   const Rows x(tokens * m.k), act(tokens * m.rows);
+  const cuda::GemvScratch scratch;
   return time_device(stream, 20, 4 * copies, [&](int i) {
     const WeightView view{data.as<uint8_t>() + i % copies * m.bytes(),
                           m.format,
@@ -84,9 +85,9 @@ Times gemv(const Matrix& m, cudaStream_t stream, uint32_t tokens) {
                           static_cast<uint32_t>(m.chunks()),
                           static_cast<uint32_t>(m.tiles())};
     if (m.swiglu)
-      cuda::gemv_swiglu(view, tokens, x.rows(), act.rows(), stream);
+      cuda::gemv_swiglu(view, tokens, x.rows(), act.rows(), scratch, stream);
     else
-      cuda::gemv_wxa8(view, tokens, x.rows(), y.as<float>(), static_cast<uint32_t>(m.rows), stream);
+      cuda::gemv_wxa8(view, tokens, x.rows(), y.as<float>(), static_cast<uint32_t>(m.rows), scratch, stream);
   });
 }
 
