@@ -59,11 +59,10 @@ struct SharedBarrier {
   __device__ void wait(uint32_t turn) {
     uint32_t done;
     do {
-      asm volatile(
-          "{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.b32 %0, 1, 0, p;\n}"
-          : "=r"(done)
-          : "r"(shared_address(&state)), "r"(turn & 1)
-          : "memory");
+      asm volatile("{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.b32 %0, 1, 0, p;\n}"
+                   : "=r"(done)
+                   : "r"(shared_address(&state)), "r"(turn & 1)
+                   : "memory");
     } while (done == 0);
   }
 };

@@ -127,7 +127,7 @@ __device__ inline int row_factor(float q_scale, float k_scale_max, float scale, 
 struct CachePieces {
   static constexpr uint32_t kEarly = 8;
   const int8_t *k, *v;
-  uint32_t keys, head_dim;                      // keys: that some row sees
+  uint32_t keys, head_dim;  // keys: that some row sees
   uint32_t channel, first_piece, piece_step;
   uint4 key[kEarly], value[kEarly];
   float k_scale;

@@ -63,7 +63,8 @@ __device__ void fetch_activations(const GemmArgs& a, uint32_t token0, uint32_t c
   for (uint32_t i = threadIdx.x; i < kBlockM * kChunkK / 16; i += kThreads) {
     const uint32_t row = i / (kChunkK / 16), piece = i % (kChunkK / 16), k = chunk * kChunkK + piece * 16;
     const bool there = token0 + row < a.tokens && k < a.w.k;
-    copy_async<16>(s.x[piece / 2][piece % 2][row], a.x.q + (there ? static_cast<size_t>(token0 + row) * a.w.k + k : 0), there);
+    copy_async<16>(s.x[piece / 2][piece % 2][row], a.x.q + (there ? static_cast<size_t>(token0 + row) * a.w.k + k : 0),
+                   there);
   }
   for (uint32_t i = threadIdx.x; i < kBlockM * kChunkGroups; i += kThreads) {
     const uint32_t row = i / kChunkGroups, g = i % kChunkGroups, group = chunk * kChunkGroups + g;

@@ -52,7 +52,7 @@ template <typename Load, typename Store>
 __device__ inline void transfer(uint32_t n, const Load& load, const Store& store) {
   constexpr uint32_t kAtOnce = 4;
   for (uint32_t first = threadIdx.x; first < n; first += kAtOnce * blockDim.x) {
-    decltype(load(0)) v[kAtOnce];
+    uint4 v[kAtOnce];
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u)
       if (first + u * blockDim.x < n) v[u] = load(first + u * blockDim.x);
@@ -62,30 +62,36 @@ __device__ inline void transfer(uint32_t n, const Load& load, const Store& store
   }
 }
 
-// Brings the activations in; groups beyond k and tokens beyond the last are zeros.
+// Brings the activations in: 16 bytes of q, or the scale (and the sum) of a group at a time. Groups beyond k and tokens
+// beyond the last are zeros.
 template <WeightFormat F, int M>
-__device__ inline void fill(const WeightView& w, const DeviceRows& rows, uint32_t tokens,
-                            const GemvShared<F, M>& s) {
+__device__ inline void fill(const WeightView& w, const DeviceRows& rows, uint32_t tokens, const GemvShared<F, M>& s) {
   const uint32_t vectors = w.chunks * kChunkK / 16, groups = w.chunks * kChunkGroups;
   transfer(
-      M * vectors,
+      M * (vectors + groups),
       [&](uint32_t i) {
-        const uint32_t m = i / vectors, v = i % vectors;
-        return m < tokens && v * 16 < w.k ? reinterpret_cast<const uint4*>(rows.q + static_cast<size_t>(m) * w.k)[v]
-                                          : uint4{};
+        uint4 v{};
+        if (i < M * vectors) {
+          const uint32_t m = i / vectors, piece = i % vectors;
+          if (m < tokens && piece * 16 < w.k)
+            v = reinterpret_cast<const uint4*>(rows.q + static_cast<size_t>(m) * w.k)[piece];
+        } else {
+          const uint32_t m = (i - M * vectors) / groups, g = (i - M * vectors) % groups;
+          if (m < tokens && g < w.groups) {
+            v.x = __float_as_uint(rows.scale[m * w.groups + g]);
+            if (GemvShared<F, M>::kHasMin) v.y = static_cast<uint32_t>(rows.sum[m * w.groups + g]);
+          }
+        }
+        return v;
       },
-      [&](uint32_t i, const uint4& v) { s.x[i] = v; });
-  const auto group = [&](uint32_t i, const auto* from) {
-    const uint32_t m = i / groups, g = i % groups;
-    return m < tokens && g < w.groups ? from[m * w.groups + g] : 0;
-  };
-  transfer(
-      M * groups, [&](uint32_t i) { return group(i, rows.scale); },
-      [&](uint32_t i, float v) { reinterpret_cast<float*>(s.sx)[i] = v; });
-  if constexpr (GemvShared<F, M>::kHasMin)
-    transfer(
-        M * groups, [&](uint32_t i) { return group(i, rows.sum); },
-        [&](uint32_t i, int v) { reinterpret_cast<int*>(s.sum)[i] = v; });
+      [&](uint32_t i, const uint4& v) {
+        if (i < M * vectors) {
+          s.x[i] = v;
+          return;
+        }
+        reinterpret_cast<float*>(s.sx)[i - M * vectors] = __uint_as_float(v.x);
+        if (GemvShared<F, M>::kHasMin) reinterpret_cast<int*>(s.sum)[i - M * vectors] = static_cast<int>(v.y);
+      });
 }
 
 __device__ inline int dot_nibbles(uint32_t v, uint32_t low, uint32_t high, int sum) {
@@ -129,8 +135,8 @@ struct ChunkRow {
   }
 };
 
-// t = sx * isum of the 4 groups. isum starts at the bits of 1.5 * 2^23, so that read as a float it is 1.5 * 2^23 + isum,
-// and t is one fused multiply-add with a single rounding (kernel_table.h). The nibbles are 16 * (q - 8)
+// t = sx * isum of the 4 groups. isum starts at the bits of 1.5 * 2^23, so that read as a float it is 1.5 * 2^23 +
+// isum, and t is one fused multiply-add with a single rounding (kernel_table.h). The nibbles are 16 * (q - 8)
 // (device_weights.h), so sx is divided by 16, exactly; w4g32a wants the sum with q, which starts 8 * xsum higher.
 template <WeightFormat F, int M>
 __device__ inline void multiply(const ChunkRow<F>& w, const GemvShared<F, M>& s, uint32_t chunks, uint32_t chunk,
@@ -145,7 +151,8 @@ __device__ inline void multiply(const ChunkRow<F>& w, const GemvShared<F, M>& s,
       const float sx = reinterpret_cast<const float*>(s.sx)[at * kChunkGroups + g];
       const float unit = F == WeightFormat::kW8G32 ? sx : sx * 0.0625f;
       int start = kSumStart;
-      if constexpr (GemvShared<F, M>::kHasMin) start += 128 * reinterpret_cast<const int*>(s.sum)[at * kChunkGroups + g];
+      if constexpr (GemvShared<F, M>::kHasMin)
+        start += 128 * reinterpret_cast<const int*>(s.sum)[at * kChunkGroups + g];
       const int sum = group_dot<F>(w.q[g], x[0], x[1], start);
       element(t[m], g) = fmaf(__int_as_float(sum), unit, -kSumStartValue * unit);
     }
@@ -175,8 +182,8 @@ __device__ inline void add_terms(const Terms<F, M>& terms, const GemvShared<F, M
       y[m] = fmaf(half_of(scales, g), element(t, g), y[m]);
       if constexpr (GemvShared<F, M>::kHasMin) {
         const uint32_t at = (m * chunks + chunk) * kChunkGroups + g;
-        const float xsum = reinterpret_cast<const float*>(s.sx)[at] *
-                           static_cast<float>(reinterpret_cast<const int*>(s.sum)[at]);
+        const float xsum =
+            reinterpret_cast<const float*>(s.sx)[at] * static_cast<float>(reinterpret_cast<const int*>(s.sum)[at]);
         y[m] = fmaf(half_of(terms.scales[1][lane], g), xsum, y[m]);
       }
     }

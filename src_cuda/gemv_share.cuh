@@ -2,8 +2,8 @@
 //
 // The chunks of all units lie in a line, a unit (a row tile, or a gate and an up tile) after the other, and every block
 // takes an equal piece of the line, which can end within a unit. Rows are added up in order of k, so the block that has
-// the rest of the unit goes on with the sums of the one before it. It does that last, and the block before does its part
-// first: nobody waits.
+// the rest of the unit goes on with the sums of the one before it. It does that last, and the block before does its
+// part first: nobody waits.
 //
 //   unit      |       0       |       1       |       2       |       3       |
 //   block     |         0         |         1         |          2          |

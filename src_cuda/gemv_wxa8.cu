@@ -3,7 +3,8 @@
 // One block per multiprocessor takes its share of the chunks (gemv_share.cuh), its last warp apart from the others:
 //
 //   producers   warp w takes every 8th chunk (4 groups of 32 along k; a lane is a row, so it holds whole groups and
-//               nothing is shuffled), forms t = sx * isum of each group and leaves it, with the scales, in shared memory
+//               nothing is shuffled), forms t = sx * isum of each group and leaves it, with the scales, in shared
+//               memory
 //   chain       one warp adds them up, y = fma(d, t, y), in order of k: the order is what makes the bits those of the
 //               CPU
 //
@@ -239,7 +240,7 @@ struct Chain {
 };
 
 template <WeightFormat F, int M, bool kSwiglu>
-__global__ void __launch_bounds__(kThreads) gemv_kernel(const GemvArgs a) {
+__global__ void __launch_bounds__(kThreads, M <= 2 ? 2 : 1) gemv_kernel(const GemvArgs a) {
   extern __shared__ __align__(16) uint8_t memory[];
   __shared__ SharedBarrier full[kRounds], empty[kRounds];
   const GemvShared<F, M> s(memory, kProducers * kSlots<F>, kProducers * kRounds, a.w.chunks);
@@ -300,6 +301,16 @@ void run(GemvArgs a, cudaStream_t stream) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dev.shared), "gemv_wxa8");
     allowed_on = dev.id;
   }
+#ifdef CUDA_EXPERIMENT
+  a.ahead = g_ahead;
+  const char* name = kSwiglu             ? "gate_up"
+                     : a.w.k > a.w.rows  ? "down"
+                     : a.w.rows > 100000 ? "lm_head"
+                     : a.w.rows == a.w.k ? "o"
+                                         : "qkv";
+  launch(name, kernel, {std::min(units, multiprocessors), 1, kThreads, shared}, stream, a);
+  return;
+#endif
   launch("gemv_wxa8", kernel, {std::min(units, multiprocessors), 1, kThreads, shared}, stream, a);
 }
 
@@ -307,7 +318,10 @@ void run(GemvArgs a, cudaStream_t stream) {
 template <WeightFormat F>
 uint32_t tokens_at_once(uint32_t chunks) {
   const size_t room = static_cast<size_t>(device().shared);
-  return shared_bytes<F, 8>(chunks) <= room ? 8 : shared_bytes<F, 4>(chunks) <= room ? 4 : shared_bytes<F, 2>(chunks) <= room ? 2 : 1;
+  return shared_bytes<F, 8>(chunks) <= room   ? 8
+         : shared_bytes<F, 4>(chunks) <= room ? 4
+         : shared_bytes<F, 2>(chunks) <= room ? 2
+                                              : 1;
 }
 
 DeviceRows from(const DeviceRows& rows, uint32_t token, uint32_t k) {
@@ -326,10 +340,14 @@ void run_tokens(const GemvArgs& all, cudaStream_t stream) {
       a.act = from(all.act, t, a.w.rows / 2);
     else
       a.y = all.y + static_cast<size_t>(t) * a.ldy;
+#ifdef GEMV_ONE
+    run<F, 1, kSwiglu>(a, stream);
+#else
     (a.tokens == 1   ? run<F, 1, kSwiglu>
      : a.tokens == 2 ? run<F, 2, kSwiglu>
      : a.tokens <= 4 ? run<F, 4, kSwiglu>
                      : run<F, 8, kSwiglu>)(a, stream);
+#endif
   }
 }
 

@@ -19,7 +19,8 @@ __global__ void embed_kernel(WeightView w, const int32_t* ids, const StepState* 
   if (k >= w.k) return;
   const uint32_t row = static_cast<uint32_t>(ids == nullptr ? state->token : ids[blockIdx.x]), r = row % kRowTile;
   const size_t quants = quant_bytes(w.format);
-  const uint8_t* chunk = w.data + (static_cast<size_t>(row / kRowTile) * w.chunks + k / kChunkK) * chunk_bytes(w.format);
+  const uint8_t* chunk =
+      w.data + (static_cast<size_t>(row / kRowTile) * w.chunks + k / kChunkK) * chunk_bytes(w.format);
   const uint32_t g = k % kChunkK / kGroup, e = k % kGroup;
   const __half* scales = reinterpret_cast<const __half*>(chunk + kChunkGroups * quants) + r * kChunkGroups + g;
   const float d = __half2float(scales[0]);
@@ -34,7 +35,7 @@ __global__ void embed_kernel(WeightView w, const int32_t* ids, const StepState* 
   hidden[static_cast<size_t>(blockIdx.x) * w.k + k] = y;
 }
 
-constexpr uint32_t kNormThreads = 1024;
+constexpr uint32_t kNormThreads = 512;  // leaves room for the GEMV that follows, whose weights are on their way then
 constexpr uint32_t kNormPieces = kMaxDeviceHidden / 4 / kNormThreads;  // of 4 values of a thread
 
 // Squares lie by lane of section 6, [8][stride]: a lane's sum is a chain of additions, and its operands come 4 at a
@@ -247,7 +248,7 @@ void embed(const WeightView& weights, const int32_t* ids, const StepState* state
 void norm_quantize(uint32_t tokens, uint32_t n, float* hidden, const float* add, const float* weight, float eps,
                    const DeviceRows& out, cudaStream_t stream) {
   const size_t shared = (n + 32) * sizeof(float);  // lane_stride
-  const auto kernel = n <= 4 * kNormThreads ? norm_quantize_kernel<1> : norm_quantize_kernel<kNormPieces>;
+  const auto kernel = n <= 2 * 4 * kNormThreads ? norm_quantize_kernel<2> : norm_quantize_kernel<kNormPieces>;
   if (shared > (48u << 10))
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
           "norm_quantize");

@@ -1,7 +1,7 @@
 // Speed of the CUDA back end: the ceilings of the device, every linear of a model against them, the decode step at
 // several depths, prefill, and the scheme of seed_scheme.h on the same shapes. Weights are synthetic.
 //
-//   bench_cuda [0.5b|1.5b|7b|14b] [bandwidth] [gemv] [step] [prefill] [ablation]       default: 7b and all
+//   bench_cuda [0.5b|1.5b|7b|14b] [bandwidth] [gemv] [seed] [step] [prefill] [ablation]       default: 7b and all
 //
 // One line of JSON per measurement on stdout; a table on stderr.
 #include <chrono>
@@ -104,16 +104,27 @@ Times seed(const Matrix& m, cudaStream_t stream) {
   });
 }
 
-void bench_gemv(const Shape& shape, const Ceilings& top, cudaStream_t stream) {
-  double own = 0.0, other = 0.0;
+// `own`: this back end's linears; `other`: those of the scheme of seed_scheme.h on the same shapes.
+void bench_gemv(const Shape& shape, const Ceilings& top, cudaStream_t stream, bool own, bool other) {
+  double own_sum = 0.0, other_sum = 0.0;
   for (const Matrix& m : matrices(shape.config)) {
-    const Times ours = gemv(m, stream, 1), theirs = seed(m, stream);
-    report("gemv", m.name, ours, static_cast<double>(m.bytes()), top);
-    report("seed", m.name, theirs, static_cast<double>(m.rows * m.k / 2), top);
-    if (m.format == WeightFormat::kW4G32) own += ours.median, other += theirs.median;
+    const bool counts = m.format == WeightFormat::kW4G32;
+    if (own) {
+      const Times t = gemv(m, stream, 1);
+      report("gemv", m.name, t, static_cast<double>(m.bytes()), top);
+      if (counts) own_sum += t.median;
+    }
+    if (other) {
+      const Times t = seed(m, stream);
+      report("seed", m.name, t, static_cast<double>(m.rows * m.k / 2), top);
+      if (counts) other_sum += t.median;
+    }
   }
-  std::fprintf(stderr, "w4g32 linears against the seed's scheme: %.2f x\n", other / own);
-  std::printf("{\"kind\": \"gemv_against_seed\", \"ratio\": %.3f}\n", other / own);
+  if (own && other) {
+    std::fprintf(stderr, "w4g32 linears against the seed's scheme: %.2f x\n", other_sum / own_sum);
+    std::printf("{\"kind\": \"gemv_against_seed\", \"ratio\": %.3f}\n", other_sum / own_sum);
+  }
+  if (!own) return;
   for (uint32_t tokens : {2u, 4u, 8u}) {
     const std::string name = "gate_up+swiglu x" + std::to_string(tokens);
     const Matrix m = matrices(shape.config)[2];
@@ -197,6 +208,36 @@ void fill_cache(DeviceDecoder& decoder, cuda::DeviceCache& cache, size_t count) 
   std::fprintf(stderr, "prompt of %zu tokens: %.2f s\n", count, seconds_now() - begin);
 }
 
+#ifdef CUDA_EXPERIMENT
+void experiment(const Shape& shape, const Ceilings& top, cudaStream_t stream, bool gemvs) {
+  for (uint32_t ahead : {0u, 2u, 4u, 8u}) {
+    if (!gemvs) break;
+    cuda::g_ahead = ahead;
+    std::fprintf(stderr, "ahead %u\n", ahead);
+    for (const Matrix& m : matrices(shape.config))
+      report("gemv", m.name, gemv(m, stream, 1), static_cast<double>(m.bytes()), top);
+  }
+  DeviceDecoder decoder(*synthetic_decoder(shape));
+  const auto go = [&](const char* skip, uint32_t ahead) {
+    cuda::g_skip = skip;
+    cuda::g_ahead = ahead;
+    const auto cache = decoder.new_cache(2048);
+    cuda::g_skip = "";
+    fill_cache(decoder, *cache, 800);
+    cuda::g_skip = skip;
+    const Times t = step_time(decoder, *cache, 800);
+    std::fprintf(stderr, "step ahead %u skip %-40s %9.1f us %7.1f tok/s\n", ahead, skip, t.median * 1e6, 1 / t.median);
+  };
+  for (uint32_t ahead : {0u, 2u, 4u, 8u, 16u}) go("", ahead);
+  for (const char* skip :
+       {"embed", "norm_quantize", "rope_append", "attention_split", "attention_merge", "argmax", "qkv", "o", "gate_up",
+        "down", "lm_head", "norm_quantize,rope_append,attention_split,attention_merge",
+        "rope_append,attention_split,attention_merge", "qkv,o,gate_up,down,lm_head"})
+    go(skip, 0);
+  cuda::g_skip = "";
+}
+#endif
+
 void run(const Shape& shape, const std::set<std::string>& what) {
   const auto wanted = [&](const char* part) { return what.empty() || what.count(part) != 0; };
   const cuda::DeviceFacts facts = cuda::device_facts();
@@ -210,7 +251,10 @@ void run(const Shape& shape, const std::set<std::string>& what) {
       top.read * 1e-9, top.copy * 1e-9, shape.name);
   std::fprintf(stderr, "%s: read %.0f GB/s, copy %.0f GB/s (read + written); shapes of %s\n", facts.name.c_str(),
                top.read * 1e-9, top.copy * 1e-9, shape.name);
-  if (wanted("gemv")) bench_gemv(shape, top, stream);
+#ifdef CUDA_EXPERIMENT
+  if (what.count("exp")) return experiment(shape, top, stream, what.count("gemvs") != 0);
+#endif
+  if (wanted("gemv") || wanted("seed")) bench_gemv(shape, top, stream, wanted("gemv"), wanted("seed"));
   if (!wanted("step") && !wanted("prefill") && !wanted("ablation")) return;
   DeviceDecoder decoder(*synthetic_decoder(shape));
   if (wanted("prefill")) bench_prefill(shape, decoder);

@@ -143,8 +143,7 @@ TEST_F(LinearCuda, PartsOfOneMatrix) {
   const Quantized x = quantize_activations_reference(random_floats(k, -2.0f, 2.0f));
   const RowsOnDevice rows(x);
   const DeviceBuffer y(104 * sizeof(float));
-  for (const auto& s : linear.segments)
-    gemv(s.weights.view(), 1, rows.rows(), y.as<float>() + s.column, 104, nullptr);
+  for (const auto& s : linear.segments) gemv(s.weights.view(), 1, rows.rows(), y.as<float>() + s.column, 104, nullptr);
   synchronize();
   std::vector<float> expected;
   for (const RandomLinear* part : {&a, &b, &c})
