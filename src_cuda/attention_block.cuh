@@ -123,7 +123,7 @@ __device__ inline int row_factor(float q_scale, float k_scale_max, float scale, 
 }
 
 // A thread's part of a key block: its key, and its channel of some pieces of 16 values (threads of a channel share
-// them). What fits is fetched at once, before it is needed.
+// them). What fits is fetched at once, before it is needed; past L1, which would keep what the newest key replaces.
 struct CachePieces {
   static constexpr uint32_t kEarly = 8;
   const int8_t *k, *v;
@@ -140,8 +140,8 @@ struct CachePieces {
     const uint32_t j = threadIdx.x, slices = kAttentionThreads / head_dim;
     channel = j % head_dim, first_piece = j / head_dim, piece_step = slices;
     if (first_piece >= slices) first_piece = kKeyBlock;  // no work
-    k_scale = j < keys ? cache.k_scale[offset + j] : 0.0f;
-    v_log = j < keys ? cache.v_log[offset + j] : 0;
+    k_scale = j < keys ? __ldcg(cache.k_scale + offset + j) : 0.0f;
+    v_log = j < keys ? __ldcg(cache.v_log + offset + j) : 0;
 #pragma unroll
     for (uint32_t c = 0; c < kEarly; ++c) key[c] = j < keys && c < head_dim / 16 ? key_piece(c) : uint4{};
 #pragma unroll

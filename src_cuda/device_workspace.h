@@ -27,7 +27,7 @@ struct DeviceWorkspace {
   size_t tokens, capacity;
   DeviceBuffer ids, hidden, qkv, q, q_scale, attn, projected, gate_up, logits;
   RowsBuffer normed, attn_q, act;
-  DeviceBuffer part_head, part_out, part_weights, best_value, best_index, chosen;
+  DeviceBuffer part_head, part_out, part_weights, part_arrived, best_value, best_index, chosen;
   DeviceBuffer state;
   GemvScratch gemv;
   PinnedBuffer host_state, host_ids;
@@ -50,6 +50,7 @@ struct DeviceWorkspace {
         part_head(c.num_attention_heads * blocks() * sizeof(int4)),
         part_out(c.num_attention_heads * blocks() * c.head_dim * sizeof(int32_t)),
         part_weights(c.num_attention_heads * blocks() * kKeyBlock),
+        part_arrived(c.num_attention_heads * sizeof(uint32_t)),
         best_value(kArgmaxBlocks * sizeof(float)),
         best_index(kArgmaxBlocks * sizeof(int32_t)),
         chosen(cache_capacity * sizeof(int32_t)),
@@ -59,7 +60,8 @@ struct DeviceWorkspace {
 
   size_t blocks() const { return capacity / kKeyBlock; }
   AttentionParts parts() const {
-    return {part_head.as<int4>(), part_out.as<int32_t>(), part_weights.as<uint8_t>(), static_cast<uint32_t>(blocks())};
+    return {part_head.as<int4>(), part_out.as<int32_t>(), part_weights.as<uint8_t>(), part_arrived.as<uint32_t>(),
+            static_cast<uint32_t>(blocks())};
   }
 };
 

@@ -33,6 +33,7 @@ struct GemvShared {
   uint4* x;             // [M][chunks * 8]
   float4* sx;           // [M][chunks]
   int4* sum;            // [M][chunks], if kHasMin
+  float* done;          // [2][M][gate, up][lane]: sums of a unit on their way to the finisher
 
   __device__ GemvShared(uint8_t* memory, uint32_t slot_count, uint32_t term_count, uint32_t chunks) {
     slots = reinterpret_cast<ChunkSlot<F>*>(memory);
@@ -40,58 +41,37 @@ struct GemvShared {
     x = reinterpret_cast<uint4*>(terms + term_count);
     sx = reinterpret_cast<float4*>(x + M * chunks * (kChunkK / 16));
     sum = reinterpret_cast<int4*>(sx + M * chunks);
+    done = reinterpret_cast<float*>(sum + (kHasMin ? M * chunks : 0));
+  }
+  __device__ float& sum_of(uint32_t unit, int m, uint32_t is_up, uint32_t lane) const {
+    return done[((unit % 2 * M + m) * 2 + is_up) * kWarp + lane];
   }
   static size_t bytes(uint32_t slot_count, uint32_t term_count, uint32_t chunks) {
     return slot_count * sizeof(ChunkSlot<F>) + term_count * sizeof(Terms<F, M>) +
-           M * chunks * (kChunkK + sizeof(float4) + (kHasMin ? sizeof(int4) : 0));
+           M * chunks * (kChunkK + sizeof(float4) + (kHasMin ? sizeof(int4) : 0)) + 2 * M * 2 * kWarp * sizeof(float);
   }
 };
 
-// Calls store(i, load(i)) for i < n, all threads together; several loads are on their way at once.
-template <typename Load, typename Store>
-__device__ inline void transfer(uint32_t n, const Load& load, const Store& store) {
-  constexpr uint32_t kAtOnce = 4;
-  for (uint32_t first = threadIdx.x; first < n; first += kAtOnce * blockDim.x) {
-    uint4 v[kAtOnce];
-#pragma unroll
-    for (uint32_t u = 0; u < kAtOnce; ++u)
-      if (first + u * blockDim.x < n) v[u] = load(first + u * blockDim.x);
-#pragma unroll
-    for (uint32_t u = 0; u < kAtOnce; ++u)
-      if (first + u * blockDim.x < n) store(first + u * blockDim.x, v[u]);
-  }
-}
-
-// Brings the activations in: 16 bytes of q, or the scale (and the sum) of a group at a time. Groups beyond k and tokens
-// beyond the last are zeros.
+// Brings the activations in; groups beyond k and tokens beyond the last are zeros. Waits for all copies of the thread.
 template <WeightFormat F, int M>
 __device__ inline void fill(const WeightView& w, const DeviceRows& rows, uint32_t tokens, const GemvShared<F, M>& s) {
   const uint32_t vectors = w.chunks * kChunkK / 16, groups = w.chunks * kChunkGroups;
-  transfer(
-      M * (vectors + groups),
-      [&](uint32_t i) {
-        uint4 v{};
-        if (i < M * vectors) {
-          const uint32_t m = i / vectors, piece = i % vectors;
-          if (m < tokens && piece * 16 < w.k)
-            v = reinterpret_cast<const uint4*>(rows.q + static_cast<size_t>(m) * w.k)[piece];
-        } else {
-          const uint32_t m = (i - M * vectors) / groups, g = (i - M * vectors) % groups;
-          if (m < tokens && g < w.groups) {
-            v.x = __float_as_uint(rows.scale[m * w.groups + g]);
-            if (GemvShared<F, M>::kHasMin) v.y = static_cast<uint32_t>(rows.sum[m * w.groups + g]);
-          }
-        }
-        return v;
-      },
-      [&](uint32_t i, const uint4& v) {
-        if (i < M * vectors) {
-          s.x[i] = v;
-          return;
-        }
-        reinterpret_cast<float*>(s.sx)[i - M * vectors] = __uint_as_float(v.x);
-        if (GemvShared<F, M>::kHasMin) reinterpret_cast<int*>(s.sum)[i - M * vectors] = static_cast<int>(v.y);
-      });
+#pragma unroll
+  for (uint32_t m = 0; m < M; ++m) {
+    for (uint32_t i = threadIdx.x; i < vectors; i += blockDim.x) {
+      const bool there = m < tokens && i * 16 < w.k;
+      copy_async<16>(s.x + m * vectors + i, rows.q + (there ? static_cast<size_t>(m) * w.k + i * 16 : 0), there);
+    }
+    for (uint32_t i = threadIdx.x; i < groups; i += blockDim.x) {
+      const bool there = m < tokens && i < w.groups;
+      const uint32_t from = there ? m * w.groups + i : 0;
+      copy_async<4>(reinterpret_cast<float*>(s.sx) + m * groups + i, rows.scale + from, there);
+      if constexpr (GemvShared<F, M>::kHasMin)
+        copy_async<4>(reinterpret_cast<int*>(s.sum) + m * groups + i, rows.sum + from, there);
+    }
+  }
+  commit_copies();
+  wait_for_copies<0>();
 }
 
 __device__ inline int dot_nibbles(uint32_t v, uint32_t low, uint32_t high, int sum) {
@@ -168,26 +148,49 @@ __device__ inline float half_of(const uint2& v, uint32_t i) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(i % 2 == 0 ? word & 0xffffu : word >> 16)));
 }
 
-// y += the first n groups of a chunk, in order.
-template <WeightFormat F, int M>
-__device__ inline void add_terms(const Terms<F, M>& terms, const GemvShared<F, M>& s, uint32_t chunks, uint32_t chunk,
-                                 uint32_t n, uint32_t lane, float (&y)[M]) {
-  const uint2 scales = terms.scales[0][lane];
+// What a lane adds up, of kChunks chunks: all of it is read before the first addition, which the next waits for.
+template <WeightFormat F, int M, int kChunks>
+struct TermRow {
+  float4 t[kChunks][M];
+  uint2 scales[kChunks][ChunkSlot<F>::kScales];
+
+  __device__ TermRow(const Terms<F, M>* terms, uint32_t lane) {
 #pragma unroll
-  for (int m = 0; m < M; ++m) {
-    const float4 t = terms.t[m][lane];
+    for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-    for (uint32_t g = 0; g < kChunkGroups; ++g) {
-      if (g >= n) break;
-      y[m] = fmaf(half_of(scales, g), element(t, g), y[m]);
+      for (int m = 0; m < M; ++m) t[c][m] = terms[c].t[m][lane];
+#pragma unroll
+      for (uint32_t h = 0; h < ChunkSlot<F>::kScales; ++h) scales[c][h] = terms[c].scales[h][lane];
+    }
+  }
+  // y += group g of chunk c, which is chunk `chunk` of the row.
+  __device__ void add(int c, uint32_t g, const GemvShared<F, M>& s, uint32_t chunks, uint32_t chunk,
+                      float (&y)[M]) const {
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      y[m] = fmaf(half_of(scales[c][0], g), element(t[c][m], g), y[m]);
       if constexpr (GemvShared<F, M>::kHasMin) {
         const uint32_t at = (m * chunks + chunk) * kChunkGroups + g;
         const float xsum =
             reinterpret_cast<const float*>(s.sx)[at] * static_cast<float>(reinterpret_cast<const int*>(s.sum)[at]);
-        y[m] = fmaf(half_of(terms.scales[1][lane], g), xsum, y[m]);
+        y[m] = fmaf(half_of(scales[c][1], g), xsum, y[m]);
       }
     }
   }
-}
+  // y += all groups, in order; `chunk` is the first.
+  __device__ void add_all(const GemvShared<F, M>& s, uint32_t chunks, uint32_t chunk, float (&y)[M]) const {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+      for (uint32_t g = 0; g < kChunkGroups; ++g) add(c, g, s, chunks, chunk + c, y);
+  }
+  // y += the first `groups` groups of the first chunk.
+  __device__ void add_groups(uint32_t groups, const GemvShared<F, M>& s, uint32_t chunks, uint32_t chunk,
+                             float (&y)[M]) const {
+#pragma unroll
+    for (uint32_t g = 0; g < kChunkGroups; ++g)
+      if (g < groups) add(0, g, s, chunks, chunk, y);
+  }
+};
 
 }  // namespace intattention::cuda

@@ -115,10 +115,11 @@ void attention_rows(const AttentionArgs& args, cudaStream_t stream);
 
 // Scratch of attention_split: results per (query head, key block).
 struct AttentionParts {
-  int4* head;        // [heads][blocks]
-  int32_t* out;      // [heads][blocks][head_dim]
-  uint8_t* weights;  // [heads][blocks][256]: E', where a key is light
-  uint32_t blocks;   // room for
+  int4* head;         // [heads][blocks]
+  int32_t* out;       // [heads][blocks][head_dim]
+  uint8_t* weights;   // [heads][blocks][256]: E', where a key is light
+  uint32_t* arrived;  // [heads]: blocks of a head that are done; zeros between launches
+  uint32_t blocks;    // room for
   static size_t bytes_per_block(uint32_t head_dim) { return sizeof(int4) + 4 * head_dim + kKeyBlock; }
 };
 

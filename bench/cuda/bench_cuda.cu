@@ -15,6 +15,9 @@
 #include "synthetic.h"
 #include "timing.h"
 
+#ifdef CUDA_TRACE
+namespace intattention::cuda { void dump_trace(const char*); }
+#endif
 namespace intattention::bench {
 namespace {
 
@@ -209,13 +212,19 @@ void fill_cache(DeviceDecoder& decoder, cuda::DeviceCache& cache, size_t count) 
 }
 
 #ifdef CUDA_EXPERIMENT
-void experiment(const Shape& shape, const Ceilings& top, cudaStream_t stream, bool gemvs) {
+void experiment(const Shape& shape, const Ceilings& top, cudaStream_t stream, bool gemvs, bool brief) {
+  if (getenv("NO_OVERLAP")) cuda::allow_overlap(false);
   for (uint32_t ahead : {0u, 2u, 4u, 8u}) {
-    if (!gemvs) break;
+    if (!gemvs || (brief && ahead > 0)) break;
     cuda::g_ahead = ahead;
     std::fprintf(stderr, "ahead %u\n", ahead);
     for (const Matrix& m : matrices(shape.config))
+      {
       report("gemv", m.name, gemv(m, stream, 1), static_cast<double>(m.bytes()), top);
+#ifdef CUDA_TRACE
+      cuda::dump_trace(m.name);
+#endif
+    }
   }
   DeviceDecoder decoder(*synthetic_decoder(shape));
   const auto go = [&](const char* skip, uint32_t ahead) {
@@ -228,7 +237,11 @@ void experiment(const Shape& shape, const Ceilings& top, cudaStream_t stream, bo
     const Times t = step_time(decoder, *cache, 800);
     std::fprintf(stderr, "step ahead %u skip %-40s %9.1f us %7.1f tok/s\n", ahead, skip, t.median * 1e6, 1 / t.median);
   };
-  for (uint32_t ahead : {0u, 2u, 4u, 8u, 16u}) go("", ahead);
+  for (uint32_t ahead : {0u, 2u}) go("", ahead);
+#ifdef CUDA_TRACE
+  cuda::dump_trace("step");
+#endif
+  if (brief) return;
   for (const char* skip :
        {"embed", "norm_quantize", "rope_append", "attention_split", "attention_merge", "argmax", "qkv", "o", "gate_up",
         "down", "lm_head", "norm_quantize,rope_append,attention_split,attention_merge",
@@ -252,7 +265,7 @@ void run(const Shape& shape, const std::set<std::string>& what) {
   std::fprintf(stderr, "%s: read %.0f GB/s, copy %.0f GB/s (read + written); shapes of %s\n", facts.name.c_str(),
                top.read * 1e-9, top.copy * 1e-9, shape.name);
 #ifdef CUDA_EXPERIMENT
-  if (what.count("exp")) return experiment(shape, top, stream, what.count("gemvs") != 0);
+  if (what.count("exp")) return experiment(shape, top, stream, what.count("gemvs") != 0, what.count("short") != 0);
 #endif
   if (wanted("gemv") || wanted("seed")) bench_gemv(shape, top, stream, wanted("gemv"), wanted("seed"));
   if (!wanted("step") && !wanted("prefill") && !wanted("ablation")) return;
