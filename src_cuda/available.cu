@@ -68,18 +68,7 @@ bool overlaps_launches() {
   return overlaps && overlap_allowed.load();
 }
 
-#ifdef CUDA_EXPERIMENT
-const char* g_skip = "";
-uint32_t g_ahead = 0;
-bool skip_launch(const char* name) {
-  const std::string list = std::string(",") + g_skip + ",";
-  return list.find("," + std::string(name) + ",") != std::string::npos;
-}
-#endif
-
 void prefer_shared_memory(const void* kernel) {
-  static const bool off = getenv("CUDA_NO_CARVEOUT") != nullptr;
-  if (off) return;
   thread_local std::set<std::pair<int, const void*>> done;
   int id;
   check(cudaGetDevice(&id), "cudaGetDevice");

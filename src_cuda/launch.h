@@ -35,17 +35,9 @@ struct LaunchSize {
 // A multiprocessor changes how much of its memory is shared only when it is idle, so all kernels ask for the most.
 void prefer_shared_memory(const void* kernel);
 
-#ifdef CUDA_EXPERIMENT
-bool skip_launch(const char* name);
-extern const char* g_skip;
-extern uint32_t g_ahead;
-#endif
 // Launches kernel<<<size, stream>>>(args...) and checks it.
 template <typename... Params, typename... Args>
 void launch(const char* name, void (*kernel)(Params...), const LaunchSize& size, cudaStream_t stream, Args... args) {
-#ifdef CUDA_EXPERIMENT
-  if (skip_launch(name)) return;
-#endif
   prefer_shared_memory(reinterpret_cast<const void*>(kernel));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(size.grid_x, size.grid_y);

@@ -15,9 +15,6 @@
 #include "synthetic.h"
 #include "timing.h"
 
-#ifdef CUDA_TRACE
-namespace intattention::cuda { void dump_trace(const char*); }
-#endif
 namespace intattention::bench {
 namespace {
 
@@ -211,46 +208,6 @@ void fill_cache(DeviceDecoder& decoder, cuda::DeviceCache& cache, size_t count) 
   std::fprintf(stderr, "prompt of %zu tokens: %.2f s\n", count, seconds_now() - begin);
 }
 
-#ifdef CUDA_EXPERIMENT
-void experiment(const Shape& shape, const Ceilings& top, cudaStream_t stream, bool gemvs, bool brief) {
-  if (getenv("NO_OVERLAP")) cuda::allow_overlap(false);
-  for (uint32_t ahead : {0u, 2u, 4u, 8u}) {
-    if (!gemvs || (brief && ahead > 0)) break;
-    cuda::g_ahead = ahead;
-    std::fprintf(stderr, "ahead %u\n", ahead);
-    for (const Matrix& m : matrices(shape.config))
-      {
-      report("gemv", m.name, gemv(m, stream, 1), static_cast<double>(m.bytes()), top);
-#ifdef CUDA_TRACE
-      cuda::dump_trace(m.name);
-#endif
-    }
-  }
-  DeviceDecoder decoder(*synthetic_decoder(shape));
-  const auto go = [&](const char* skip, uint32_t ahead) {
-    cuda::g_skip = skip;
-    cuda::g_ahead = ahead;
-    const auto cache = decoder.new_cache(2048);
-    cuda::g_skip = "";
-    fill_cache(decoder, *cache, 800);
-    cuda::g_skip = skip;
-    const Times t = step_time(decoder, *cache, 800);
-    std::fprintf(stderr, "step ahead %u skip %-40s %9.1f us %7.1f tok/s\n", ahead, skip, t.median * 1e6, 1 / t.median);
-  };
-  for (uint32_t ahead : {0u, 2u}) go("", ahead);
-#ifdef CUDA_TRACE
-  cuda::dump_trace("step");
-#endif
-  if (brief) return;
-  for (const char* skip :
-       {"embed", "norm_quantize", "rope_append", "attention_split", "attention_merge", "argmax", "qkv", "o", "gate_up",
-        "down", "lm_head", "norm_quantize,rope_append,attention_split,attention_merge",
-        "rope_append,attention_split,attention_merge", "qkv,o,gate_up,down,lm_head"})
-    go(skip, 0);
-  cuda::g_skip = "";
-}
-#endif
-
 void run(const Shape& shape, const std::set<std::string>& what) {
   const auto wanted = [&](const char* part) { return what.empty() || what.count(part) != 0; };
   const cuda::DeviceFacts facts = cuda::device_facts();
@@ -264,9 +221,6 @@ void run(const Shape& shape, const std::set<std::string>& what) {
       top.read * 1e-9, top.copy * 1e-9, shape.name);
   std::fprintf(stderr, "%s: read %.0f GB/s, copy %.0f GB/s (read + written); shapes of %s\n", facts.name.c_str(),
                top.read * 1e-9, top.copy * 1e-9, shape.name);
-#ifdef CUDA_EXPERIMENT
-  if (what.count("exp")) return experiment(shape, top, stream, what.count("gemvs") != 0, what.count("short") != 0);
-#endif
   if (wanted("gemv") || wanted("seed")) bench_gemv(shape, top, stream, wanted("gemv"), wanted("seed"));
   if (!wanted("step") && !wanted("prefill") && !wanted("ablation")) return;
   DeviceDecoder decoder(*synthetic_decoder(shape));
