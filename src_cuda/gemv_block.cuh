@@ -52,26 +52,51 @@ struct GemvShared {
   }
 };
 
-// Brings the activations in; groups beyond k and tokens beyond the last are zeros. Waits for all copies of the thread.
+// Calls store(i, load(i)) for i < n, all threads together; several loads are on their way at once.
+template <typename Load, typename Store>
+__device__ inline void transfer(uint32_t n, const Load& load, const Store& store) {
+  constexpr uint32_t kAtOnce = 4;
+  for (uint32_t first = threadIdx.x; first < n; first += kAtOnce * blockDim.x) {
+    uint4 v[kAtOnce];
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u)
+      if (first + u * blockDim.x < n) v[u] = load(first + u * blockDim.x);
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u)
+      if (first + u * blockDim.x < n) store(first + u * blockDim.x, v[u]);
+  }
+}
+
+// Brings the activations in: 16 bytes of q, or the scale (and the sum) of a group at a time. Groups beyond k and tokens
+// beyond the last are zeros.
 template <WeightFormat F, int M>
 __device__ inline void fill(const WeightView& w, const DeviceRows& rows, uint32_t tokens, const GemvShared<F, M>& s) {
   const uint32_t vectors = w.chunks * kChunkK / 16, groups = w.chunks * kChunkGroups;
-#pragma unroll
-  for (uint32_t m = 0; m < M; ++m) {
-    for (uint32_t i = threadIdx.x; i < vectors; i += blockDim.x) {
-      const bool there = m < tokens && i * 16 < w.k;
-      copy_async<16>(s.x + m * vectors + i, rows.q + (there ? static_cast<size_t>(m) * w.k + i * 16 : 0), there);
-    }
-    for (uint32_t i = threadIdx.x; i < groups; i += blockDim.x) {
-      const bool there = m < tokens && i < w.groups;
-      const uint32_t from = there ? m * w.groups + i : 0;
-      copy_async<4>(reinterpret_cast<float*>(s.sx) + m * groups + i, rows.scale + from, there);
-      if constexpr (GemvShared<F, M>::kHasMin)
-        copy_async<4>(reinterpret_cast<int*>(s.sum) + m * groups + i, rows.sum + from, there);
-    }
-  }
-  commit_copies();
-  wait_for_copies<0>();
+  transfer(
+      M * (vectors + groups),
+      [&](uint32_t i) {
+        uint4 v{};
+        if (i < M * vectors) {
+          const uint32_t m = i / vectors, piece = i % vectors;
+          if (m < tokens && piece * 16 < w.k)
+            v = reinterpret_cast<const uint4*>(rows.q + static_cast<size_t>(m) * w.k)[piece];
+        } else {
+          const uint32_t m = (i - M * vectors) / groups, g = (i - M * vectors) % groups;
+          if (m < tokens && g < w.groups) {
+            v.x = __float_as_uint(rows.scale[m * w.groups + g]);
+            if (GemvShared<F, M>::kHasMin) v.y = static_cast<uint32_t>(rows.sum[m * w.groups + g]);
+          }
+        }
+        return v;
+      },
+      [&](uint32_t i, const uint4& v) {
+        if (i < M * vectors) {
+          s.x[i] = v;
+          return;
+        }
+        reinterpret_cast<float*>(s.sx)[i - M * vectors] = __uint_as_float(v.x);
+        if (GemvShared<F, M>::kHasMin) reinterpret_cast<int*>(s.sum)[i - M * vectors] = static_cast<int>(v.y);
+      });
 }
 
 __device__ inline int dot_nibbles(uint32_t v, uint32_t low, uint32_t high, int sum) {

@@ -28,14 +28,9 @@ struct Divisor {
   __device__ uint32_t remainder(uint32_t n) const { return n - quotient(n) * d; }
 };
 
-// The line, and how much of it everyone takes: `longer` blocks have one chunk more. Units stand in it so that blocks
-// which run side by side read tiles that lie side by side: units 0, 1, 2 .. of the line are row 0 of column 0, row 1 of
-// column 0 .. of a table that memory has row by row, and a block has about one column. Blocks that each read a long
-// stretch of memory of their own were up to 1.6 times apart in speed.
+// The line, and how much of it everyone takes: `longer` blocks have one chunk more.
 struct Line {
   Divisor unit, tile;  // chunks of each
-  Divisor rows;
-  uint32_t columns, whole_rows;  // the last column has only whole_rows rows
   uint32_t blocks, each, longer;
 
   Line() = default;
@@ -43,18 +38,9 @@ struct Line {
   Line(uint32_t units, uint32_t chunks_per_tile, uint32_t tiles_per_unit, uint32_t block_count)
       : unit(chunks_per_tile * tiles_per_unit),
         tile(chunks_per_tile),
-        rows((units + block_count - 1) / block_count),
-        columns((units + rows.d - 1) / rows.d),
-        whole_rows(units - rows.d * (columns - 1)),
         blocks(block_count),
         each(units * unit.d / blocks),
         longer(units * unit.d % blocks) {}
-
-  // Where unit `u` of the line is in memory.
-  __device__ uint32_t place(uint32_t u) const {
-    const uint32_t column = rows.quotient(u), row = u - column * rows.d;
-    return row * columns - (row > whole_rows ? row - whole_rows : 0) + column;
-  }
 };
 
 // What a block takes.

@@ -39,12 +39,11 @@ struct GemvArgs {
 // A producer's view of the weights: where the lane's row lies in a chunk of the line.
 template <WeightFormat F>
 struct Source {
-  const Line& line;
   const uint8_t* row;     // of chunk 0 of the line
   uint32_t scale_offset;  // of the row's scales in a chunk
   bool there;
 
-  __device__ Source(const GemvArgs& a, uint32_t lane) : line(a.line) {
+  __device__ Source(const GemvArgs& a, uint32_t lane) {
     const bool whole = a.height == kRowTile;  // tiles of the line are those of memory, and chunks are contiguous
     const uint32_t r = whole ? lane : blockIdx.x * a.height + lane;
     const ptrdiff_t skipped = static_cast<ptrdiff_t>(r / kRowTile) - (whole ? 0 : blockIdx.x);
@@ -52,10 +51,7 @@ struct Source {
     scale_offset = kChunkGroups * quant_bytes(F) - r % kRowTile * 8;
     there = lane < a.height && r / kRowTile < a.w.tiles;
   }
-  __device__ const uint8_t* chunk(uint32_t index) const {
-    const uint32_t u = line.unit.quotient(index);
-    return row + static_cast<size_t>(index + (line.place(u) - u) * line.unit.d) * chunk_bytes(F);
-  }
+  __device__ const uint8_t* chunk(uint32_t index) const { return row + static_cast<size_t>(index) * chunk_bytes(F); }
 
   __device__ void copy(uint32_t index, uint32_t lane, ChunkSlot<F>& to, uint64_t policy) const {
     if (!there) return;
@@ -156,7 +152,7 @@ struct Chain {
 
   __device__ void end_tile(uint32_t tile, Barriers& barriers) {
     if constexpr (!kSwiglu) {
-      const uint32_t row = a.line.place(tile) * a.height + lane;
+      const uint32_t row = tile * a.height + lane;
 #pragma unroll
       for (int m = 0; m < M; ++m)
         if (static_cast<uint32_t>(m) < a.tokens && lane < a.height && row < a.w.rows)
@@ -232,7 +228,7 @@ __device__ inline void finish(const GemvArgs& a, const Share& share, const GemvS
   const uint32_t lane = threadIdx.x % kWarp, first = a.line.unit.quotient(share.whole);
   const uint32_t whole = a.line.unit.quotient(share.head) - first, count = whole + (share.whole > share.begin ? 1 : 0);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t unit = a.line.place(i < whole ? first + i : first - 1);
+    const uint32_t unit = i < whole ? first + i : first - 1;
     barriers.done[i % 2].wait(i / 2);
     float gate[M], up[M];
 #pragma unroll

@@ -24,7 +24,7 @@ namespace {
 
 template <WeightFormat F, int M, bool kSwiglu>
 __global__ void __launch_bounds__(kThreads<kSwiglu>, M <= 2 ? 2 : 1) gemv_kernel(const GemvArgs a) {
-  extern __shared__ __align__(128) uint8_t memory[];
+  extern __shared__ __align__(16) uint8_t memory[];
   __shared__ Barriers barriers;
   const GemvShared<F, M> s(memory, kProducers * kSlots<F>, kProducers * kRounds, a.w.chunks);
   const Share share(a.line);

@@ -35,6 +35,9 @@ __global__ void embed_kernel(WeightView w, const int32_t* ids, const StepState* 
   hidden[static_cast<size_t>(blockIdx.x) * w.k + k] = y;
 }
 
+constexpr uint32_t kNormThreads = 512;  // leaves room for the GEMV that follows, whose weights are on their way then
+constexpr uint32_t kNormPieces = kMaxDeviceHidden / 4 / kNormThreads;  // of 4 values of a thread
+
 // Squares lie by lane of section 6, [8][stride]: a lane's sum is a chain of additions, and its operands come 4 at a
 // time.
 __device__ inline uint32_t lane_stride(uint32_t n) { return n / 8 + 4; }
@@ -94,13 +97,13 @@ struct NormArgs {
 };
 
 // A block per token; a thread has pieces of 4 neighbouring values, kPieces at most, all on their way at once.
-template <uint32_t kThreads, uint32_t kPieces>
-__global__ void __launch_bounds__(kThreads) norm_quantize_kernel(const NormArgs a) {
+template <uint32_t kPieces>
+__global__ void __launch_bounds__(kNormThreads) norm_quantize_kernel(const NormArgs a) {
   extern __shared__ __align__(16) float squares[];
   __shared__ float lanes[8];
   const uint32_t pieces = a.n / 4;
   const size_t row = blockIdx.x, offset = row * a.n;
-  const auto at = [](uint32_t s) { return threadIdx.x + s * kThreads; };
+  const auto at = [](uint32_t s) { return threadIdx.x + s * kNormThreads; };
   float4 x[kPieces], weight[kPieces];
 #pragma unroll
   for (uint32_t s = 0; s < kPieces; ++s)
@@ -244,15 +247,12 @@ void embed(const WeightView& weights, const int32_t* ids, const StepState* state
 
 void norm_quantize(uint32_t tokens, uint32_t n, float* hidden, const float* add, const float* weight, float eps,
                    const DeviceRows& out, cudaStream_t stream) {
-  // Few threads, so that the block finds room beside the kernels before and after it.
-  constexpr uint32_t kFew = 256, kMany = 512, kFewPieces = 4, kManyPieces = kMaxDeviceHidden / 4 / kMany;
-  const bool few = n <= kFew * 4 * kFewPieces;
-  const auto kernel = few ? norm_quantize_kernel<kFew, kFewPieces> : norm_quantize_kernel<kMany, kManyPieces>;
   const size_t shared = (n + 32) * sizeof(float);  // lane_stride
+  const auto kernel = n <= 2 * 4 * kNormThreads ? norm_quantize_kernel<2> : norm_quantize_kernel<kNormPieces>;
   if (shared > (48u << 10))
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
           "norm_quantize");
-  launch("norm_quantize", kernel, {tokens, 1, few ? kFew : kMany, shared}, stream,
+  launch("norm_quantize", kernel, {tokens, 1, kNormThreads, shared}, stream,
          NormArgs{n, hidden, add, weight, eps, out});
 }
 
