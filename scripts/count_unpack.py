@@ -2,8 +2,9 @@
 
     python scripts/count_unpack.py [--arch sm_87]
 
-Compiles the loop of a producer (tests/cuda/unpack_probe.cu: one token, w4g32) and counts, between its first and its
-last dp4a, the instructions that move bits or multiply integers, per 8 weights. Needs nvcc, and cuobjdump or nvdisasm.
+Compiles the loop of a producer (tests/cuda/unpack_probe.cu: one token, w4g32) and counts the loop's
+instructions that move bits or multiply integers, per 8 weights. Needs nvcc, and cuobjdump with
+nvdisasm.
 """
 
 from __future__ import annotations
@@ -20,41 +21,41 @@ PROBE = ROOT / "tests" / "cuda" / "unpack_probe.cu"
 # Not counted: loads, floats, addresses (IADD3, IMAD), branches.
 INTEGER = ("IDP", "LOP3", "SHF", "SHL", "SHR", "PRMT", "SGXT", "BFE", "I2I", "IMAD.SHL")
 WEIGHTS_PER_DP4A = 4
+TOOLS = ("nvcc", "cuobjdump", "nvdisasm")
+LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_.]+)([^;]*);")
 
 
 def missing_tool() -> str | None:
     """What is not there, or None."""
-    if shutil.which("nvcc") is None:
-        return "nvcc"
-    if shutil.which("cuobjdump") is None and shutil.which("nvdisasm") is None:
-        return "cuobjdump or nvdisasm"
-    return None
+    return next((tool for tool in TOOLS if shutil.which(tool) is None), None)
 
 
-def disassemble(arch: str) -> list[str]:
-    """Opcodes of the probe for ``arch``, in order."""
+def loop_opcodes(arch: str) -> list[str]:
+    """Opcodes of the probe's loop for ``arch``, in order."""
     with tempfile.TemporaryDirectory() as folder:
-        cubin = Path(folder) / "probe.cubin"
-        compile_ = ["nvcc", "-cubin", f"-arch={arch}", "-std=c++17", "-O3", "-fmad=false"]
+        cubin = str(Path(folder) / "probe.cubin")
+        flags = ["-std=c++17", "-O3", "-fmad=false", "--expt-relaxed-constexpr"]
         includes = [f"-I{ROOT / 'src_cuda'}", f"-I{ROOT / 'src_core'}"]
-        flags = ["--expt-relaxed-constexpr", "-o", str(cubin), str(PROBE)]
-        subprocess.run([*compile_, *includes, *flags], check=True, capture_output=True, text=True)
-        tool = shutil.which("cuobjdump")
-        dump = [tool, "-sass"] if tool else [shutil.which("nvdisasm") or "nvdisasm"]
-        text = subprocess.run([*dump, cubin], check=True, capture_output=True, text=True).stdout
-    pattern = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_.]+)")
-    return [m[1] for m in map(pattern.search, text.splitlines()) if m]
+        command = ["nvcc", "-cubin", f"-arch={arch}", *flags, *includes, "-o", cubin, str(PROBE)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        dump = ["cuobjdump", "-sass", cubin]
+        text = subprocess.run(dump, check=True, capture_output=True, text=True).stdout
+    code = [(int(m[1], 16), m[2], m[3]) for m in LINE.finditer(text)]
+    loops = []
+    for address, opcode, operands in code:
+        target = re.search(r"0x([0-9a-f]+)", operands) if opcode.startswith("BRA") else None
+        if target and int(target[1], 16) < address:
+            first = int(target[1], 16)
+            loops.append([name for at, name, _ in code if first <= at <= address])
+    with_dots = [loop for loop in loops if any(name.startswith("IDP") for name in loop)]
+    if not with_dots:
+        raise ValueError(f"no loop with a dp4a in the probe's machine code for {arch}")
+    return min(with_dots, key=len)
 
 
 def integers_per_8_weights(opcodes: list[str]) -> float:
-    dots = [i for i, opcode in enumerate(opcodes) if opcode.startswith("IDP")]
-    if not dots:
-        raise ValueError("no dp4a in the probe's machine code")
-    inner = opcodes[dots[0] : dots[-1] + 1]
-    # What unpacks the first word stands before its dp4a: as much as two instructions per dp4a.
-    before = opcodes[max(0, dots[0] - 4) : dots[0]]
-    count = sum(opcode.startswith(INTEGER) for opcode in before + inner)
-    return count * 8 / (len(dots) * WEIGHTS_PER_DP4A)
+    dots = sum(opcode.startswith("IDP") for opcode in opcodes)
+    return 8 * sum(opcode.startswith(INTEGER) for opcode in opcodes) / (dots * WEIGHTS_PER_DP4A)
 
 
 def main() -> None:
@@ -64,7 +65,8 @@ def main() -> None:
     missing = missing_tool()
     if missing:
         parser.error(f"{missing} is not on the PATH")
-    print(f"{arch}: {integers_per_8_weights(disassemble(arch)):.2f} integer instructions per 8 weights")
+    count = integers_per_8_weights(loop_opcodes(arch))
+    print(f"{arch}: {count:.2f} integer instructions per 8 weights")
 
 
 if __name__ == "__main__":

@@ -18,4 +18,4 @@ def test_unpacking_8_weights_takes_few_instructions():
     missing = count_unpack.missing_tool()
     if missing:
         pytest.skip(f"{missing} is not on the PATH")
-    assert count_unpack.integers_per_8_weights(count_unpack.disassemble("sm_87")) <= LIMIT
+    assert count_unpack.integers_per_8_weights(count_unpack.loop_opcodes("sm_87")) <= LIMIT

@@ -2,8 +2,8 @@
 
     python bench/cuda/torch_gemv.py >> result.jsonl
 
-A launch reads another copy of the weights than the ones before it: together they exceed L2 five times. The launches
-are replayed as one CUDA graph, timed by events; the median of 20 replays.
+A launch reads another copy of the weights than the ones before it: together they exceed L2 five
+times. The launches are replayed as one CUDA graph, timed by events; the median of 20 replays.
 """
 
 from __future__ import annotations
