@@ -2,13 +2,11 @@
 // last line. A thread is a key for QK and the softmax, a channel of some of the keys for PV.
 #pragma once
 
-#include "device_math.cuh"
-#include "kernels.h"
+#include "cache_pieces.cuh"
 
 namespace intattention::cuda {
 
 constexpr uint32_t kAttentionRows = 8;
-constexpr uint32_t kAttentionThreads = kKeyBlock;
 constexpr uint32_t kAttentionWarps = kAttentionThreads / kWarp;
 constexpr int kContrast = 430;  // kLogScaleContrast
 
@@ -55,11 +53,15 @@ __constant__ const uint8_t kLut[64] = {255, 230, 207, 186, 168, 151, 136, 122, 1
 // Half to even for 0 <= x < 2^22.
 __device__ inline int rne(float x) { return __float2int_rn(x); }
 
-// Queries, their scales and spans, tables. Ends without a barrier.
-__device__ inline void load_rows(const AttentionArgs& a, const RowSpan& span, AttentionShared& s) {
-  const uint32_t d = a.cache.head_dim, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+// Ends without a barrier, as load_rows().
+__device__ inline void load_tables(const AttentionArgs& a, AttentionShared& s) {
   for (uint32_t i = threadIdx.x; i <= kContrast; i += kAttentionThreads) s.weights[i] = a.weights[i];
   if (threadIdx.x < 64) s.lut[threadIdx.x] = kLut[threadIdx.x];
+}
+
+// Queries, their scales and spans.
+__device__ inline void load_rows(const AttentionArgs& a, const RowSpan& span, AttentionShared& s) {
+  const uint32_t d = a.cache.head_dim, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t row = warp;  // a warp per row
   if (row >= span.count) return;
   const size_t source = static_cast<size_t>(span.kv_head) * a.tokens * a.group + span.first + row;
@@ -120,22 +122,23 @@ __device__ inline int row_factor(float q_scale, float k_scale_max, float scale, 
 
 // q8 . k8 of this thread's key with every row. R: rows that a block of threads has at most.
 template <uint32_t R>
-__device__ inline void dot_rows(const AttentionArgs& a, const int8_t* k, bool there, const AttentionShared& s,
-                                int (&logit)[R]) {
+__device__ inline void dot_rows(const CachePieces& cache, const AttentionShared& s, int (&logit)[R]) {
 #pragma unroll
   for (uint32_t r = 0; r < R; ++r) logit[r] = 0;
-  if (!there) return;
-  const uint4* pieces = reinterpret_cast<const uint4*>(k) + threadIdx.x;
-#pragma unroll 8
-  for (uint32_t c = 0; c < a.cache.head_dim / 16; ++c) {
-    const uint4 key = pieces[c * kKeyBlock];
+  if (threadIdx.x >= cache.keys) return;
+  const auto add = [&](uint32_t c, const uint4& key) {
 #pragma unroll
     for (uint32_t r = 0; r < R; ++r) {
       const uint4 q = s.q[r][c];
       logit[r] = dot4(q.x, key.x, logit[r]), logit[r] = dot4(q.y, key.y, logit[r]);
       logit[r] = dot4(q.z, key.z, logit[r]), logit[r] = dot4(q.w, key.w, logit[r]);
     }
-  }
+  };
+  const uint32_t pieces = cache.head_dim / 16;
+#pragma unroll
+  for (uint32_t c = 0; c < CachePieces::kEarly; ++c)
+    if (c < pieces) add(c, cache.key[c]);
+  for (uint32_t c = CachePieces::kEarly; c < pieces; ++c) add(c, cache.key_piece(c));
 }
 
 // y of the thread's key for every row in counts (kNoMax where not visible), its weight in the row sum, and the rows'
@@ -202,29 +205,9 @@ __device__ inline void counts_to_weights(const RowSpan& span, AttentionShared& s
   }
 }
 
-// The thread's channel of V and which pieces of 16 keys are its own: threads of a channel share its keys.
-struct ValuePieces {
-  static constexpr uint32_t kEarly = 8;
-  uint32_t channel, first, step;
-  uint4 early[kEarly];  // fetched before the softmax
-
-  __device__ ValuePieces(const int8_t* v, uint32_t keys, uint32_t d) {
-    const uint32_t slices = kAttentionThreads / d;
-    channel = threadIdx.x % d, first = threadIdx.x / d, step = slices;
-    if (first >= slices) first = kKeyBlock;  // no work
-#pragma unroll
-    for (uint32_t i = 0; i < kEarly; ++i) {
-      const uint32_t piece = first + i * step;
-      early[i] = piece * 16 < keys ? reinterpret_cast<const uint4*>(v)[piece * d + channel] : uint4{};
-    }
-  }
-};
-
 // O_b: 16 keys at a time; the threads of a channel meet in shared memory.
 template <uint32_t R>
-__device__ inline void add_values(const AttentionArgs& a, const RowSpan& span, const int8_t* v,
-                                  const ValuePieces& values, uint32_t keys, AttentionShared& s) {
-  const uint32_t d = a.cache.head_dim, c = values.channel;
+__device__ inline void add_values(const RowSpan& span, const CachePieces& cache, AttentionShared& s) {
   int sum[R] = {};
   const auto add = [&](uint32_t piece, const uint4& value) {
 #pragma unroll
@@ -235,34 +218,32 @@ __device__ inline void add_values(const AttentionArgs& a, const RowSpan& span, c
     }
   };
 #pragma unroll
-  for (uint32_t i = 0; i < ValuePieces::kEarly; ++i) {
-    const uint32_t piece = values.first + i * values.step;
-    if (piece * 16 < keys) add(piece, values.early[i]);
-  }
-  for (uint32_t piece = values.first + ValuePieces::kEarly * values.step; piece * 16 < keys; piece += values.step)
-    add(piece, reinterpret_cast<const uint4*>(v)[piece * d + c]);
-  if (values.first >= kKeyBlock) return;
+  for (uint32_t i = 0; i < CachePieces::kEarly; ++i)
+    if (cache.has(cache.piece(i))) add(cache.piece(i), cache.value[i]);
+  for (uint32_t piece = cache.piece(CachePieces::kEarly); cache.has(piece); piece += cache.piece_step)
+    add(piece, cache.value_piece(piece));
+  if (cache.first_piece >= kKeyBlock) return;
 #pragma unroll
   for (uint32_t r = 0; r < R; ++r)
-    if (r < span.count) atomicAdd(&s.out[r * d + c], sum[r]);
+    if (r < span.count) atomicAdd(&s.out[r * cache.head_dim + cache.channel], sum[r]);
+}
+
+// Keys of the block that starts at `start` which some row sees: the last row sees furthest.
+__device__ inline uint32_t visible_keys(const RowSpan& span, uint32_t start, const AttentionShared& s) {
+  return within(s.rows[span.count - 1].end, start);
 }
 
 // Fills s.result, s.probs and s.out of the rows for key block `block`. Begins and ends with a barrier.
 template <uint32_t R>
-__device__ inline void attend_block(const AttentionArgs& a, const RowSpan& span, uint32_t block, AttentionShared& s) {
+__device__ inline void attend_block(const AttentionArgs& a, const RowSpan& span, uint32_t block,
+                                    const CachePieces& cache, AttentionShared& s) {
   const uint32_t d = a.cache.head_dim, start = block * kKeyBlock, j = threadIdx.x;
   __syncthreads();
   for (uint32_t i = j; i < span.count * d; i += kAttentionThreads) s.out[i] = 0;
-  const uint32_t keys = within(s.rows[span.count - 1].end, start);  // the last row sees furthest
-  const size_t offset = static_cast<size_t>(span.kv_head) * a.cache.capacity + start;
-  const int8_t *k = a.cache.k + offset * d, *v = a.cache.v + offset * d;
-  const float k_scale = j < keys ? a.cache.k_scale[offset + j] : 0.0f;
-  const int v_log = j < keys ? a.cache.v_log[offset + j] : 0;
   int y[R];
   uint32_t weight[R];
-  const ValuePieces values(v, keys, d);
-  dot_rows<R>(a, k, j < keys, s, y);
-  logits_to_counts<R>(a, span, start, k_scale, v_log, s, y, weight);
+  dot_rows<R>(cache, s, y);
+  logits_to_counts<R>(a, span, start, cache.k_scale, cache.v_log, s, y, weight);
   __syncthreads();
   counts_to_weights<R>(span, s, y, weight);
   __syncthreads();
@@ -272,7 +253,7 @@ __device__ inline void attend_block(const AttentionArgs& a, const RowSpan& span,
     for (uint32_t w = 0; w < kAttentionWarps; ++w) sum += s.warp_sum[j][w];
     s.result[j].sum = static_cast<float>(sum) * s.sum_unit[j];
   }
-  add_values<R>(a, span, v, values, keys, s);
+  add_values<R>(span, cache, s);
   __syncthreads();
 }
 

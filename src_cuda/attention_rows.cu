@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_rows_kernel(const
   // Later rows see more keys; they start first.
   const uint32_t first = (gridDim.x - 1 - blockIdx.x) * kAttentionRows;
   const RowSpan span{blockIdx.y, first, min(kAttentionRows, rows - first)};
+  load_tables(a, s.block);
   load_rows(a, span, s.block);
   if (threadIdx.x < kAttentionRows) s.range[threadIdx.x] = s.total[threadIdx.x] = RowState::empty();
   __syncthreads();
@@ -109,7 +110,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_rows_kernel(const
   const uint32_t d = a.cache.head_dim, blocks = (s.block.rows[span.count - 1].end + kKeyBlock - 1) / kKeyBlock;
   uint32_t block = s.block.rows[0].begin / kKeyBlock;  // the first row's window reaches furthest back
   for (; block < blocks; ++block) {
-    attend_block<kAttentionRows>(a, span, block, s.block);
+    const uint32_t start = block * kKeyBlock;
+    const CachePieces cache(a.cache, span.kv_head, start, visible_keys(span, start, s.block));
+    attend_block<kAttentionRows>(a, span, block, cache, s.block);
     add_block(a, span, block, s, out);
     if ((block + 1) % kBlocksPerRange == 0 || block + 1 == blocks) add_range(span, d, s, out, total);
   }

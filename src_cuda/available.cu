@@ -1,6 +1,8 @@
 #include "available.h"
 
 #include <atomic>
+#include <set>
+#include <utility>
 
 #include "device_buffer.h"
 #include "launch.h"
@@ -64,6 +66,15 @@ bool overlaps_launches() {
   overlaps = major >= 9;
   known_for = id;
   return overlaps && overlap_allowed.load();
+}
+
+void prefer_shared_memory(const void* kernel) {
+  thread_local std::set<std::pair<int, const void*>> done;
+  int id;
+  check(cudaGetDevice(&id), "cudaGetDevice");
+  if (!done.insert({id, kernel}).second) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "carveout");
 }
 
 void allow_overlap(bool allowed) { overlap_allowed.store(allowed); }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device_layer.h"
+#include "device_workspace.h"
 #include "forward_check.h"
 #include "index_scale.h"
 #include "rotation.h"
@@ -11,84 +13,6 @@ namespace intattention::cuda {
 
 // Tokens per pass over the weights; bounds the workspace (310 MB for the shapes of a 7B model).
 constexpr size_t kMaxBatch = 1024;
-// Rows of logits that are computed at once.
-constexpr size_t kLogitBatch = 64;
-
-struct DeviceDecoder::Layer {
-  DeviceBuffer input_layernorm, post_attention_layernorm, bias, q_norm, k_norm, qk_scale, k_center;
-  DeviceLinear qkv, o, down;
-  DeviceGateUp gate_up;
-  uint32_t window;
-
-  explicit Layer(const DecoderLayer& l)
-      : input_layernorm(DeviceBuffer::of(l.input_layernorm)),
-        post_attention_layernorm(DeviceBuffer::of(l.post_attention_layernorm)),
-        bias(DeviceBuffer::of(l.qkv_bias)),
-        q_norm(DeviceBuffer::of(l.q_norm)),
-        k_norm(DeviceBuffer::of(l.k_norm)),
-        qk_scale(DeviceBuffer::of(l.qk_scale)),
-        k_center(DeviceBuffer::of(l.k_center)),
-        qkv(l.qkv_proj),
-        o(l.o_proj),
-        down(l.down_proj),
-        gate_up(l.gate_up_proj),
-        window(static_cast<uint32_t>(std::min<size_t>(l.sliding_window, UINT32_MAX))) {}
-
-  size_t nbytes() const { return qkv.nbytes() + o.nbytes() + down.nbytes() + gate_up.nbytes(); }
-};
-
-namespace {
-
-struct RowsBuffer {
-  DeviceBuffer q, scale, sum;
-  size_t k = 0;
-
-  RowsBuffer() = default;
-  RowsBuffer(size_t tokens, size_t width)
-      : q(tokens * width), scale(tokens * width / kGroup * sizeof(float)), sum(tokens * width / kGroup * 4), k(width) {}
-  DeviceRows rows() const { return {q.as<int8_t>(), scale.as<float>(), sum.as<int32_t>()}; }
-};
-
-}  // namespace
-
-struct DeviceDecoder::Workspace {
-  size_t tokens, capacity;
-  DeviceBuffer ids, hidden, qkv, q, q_scale, attn, projected, gate_up, logits;
-  RowsBuffer normed, attn_q, act;
-  DeviceBuffer part_head, part_out, part_weights, best_value, best_index, chosen;
-  DeviceBuffer state;
-  PinnedBuffer host_state, host_ids;
-
-  Workspace(const DecoderConfig& c, size_t token_count, size_t cache_capacity)
-      : tokens(token_count),
-        capacity(cache_capacity),
-        ids(token_count * sizeof(int32_t)),
-        hidden(token_count * c.hidden_size * sizeof(float)),
-        qkv(token_count * (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim * sizeof(float)),
-        q(token_count * c.num_attention_heads * c.head_dim),
-        q_scale(token_count * c.num_attention_heads * sizeof(float)),
-        attn(token_count * c.num_attention_heads * c.head_dim * sizeof(float)),
-        projected(token_count * c.hidden_size * sizeof(float)),
-        gate_up(token_count * 2 * c.intermediate_size * sizeof(float)),
-        logits(std::min(token_count, kLogitBatch) * c.vocab_size * sizeof(float)),
-        normed(token_count, c.hidden_size),
-        attn_q(token_count, c.num_attention_heads * c.head_dim),
-        act(token_count, c.intermediate_size),
-        part_head(c.num_attention_heads * blocks() * sizeof(int4)),
-        part_out(c.num_attention_heads * blocks() * c.head_dim * sizeof(int32_t)),
-        part_weights(c.num_attention_heads * blocks() * kKeyBlock),
-        best_value(kArgmaxBlocks * sizeof(float)),
-        best_index(kArgmaxBlocks * sizeof(int32_t)),
-        chosen(cache_capacity * sizeof(int32_t)),
-        state(sizeof(StepState)),
-        host_state(sizeof(StepState)),
-        host_ids(token_count * sizeof(int32_t)) {}
-
-  size_t blocks() const { return capacity / kKeyBlock; }
-  AttentionParts parts() const {
-    return {part_head.as<int4>(), part_out.as<int32_t>(), part_weights.as<uint8_t>(), static_cast<uint32_t>(blocks())};
-  }
-};
 
 static void check_room(size_t count, const DeviceCache& cache) {
   if (cache.length() + count > cache.max_len())
@@ -119,14 +43,13 @@ DeviceDecoder::DeviceDecoder(const Decoder& model)
       limit_(config_.vocab_size) {
   if (config_.head_dim > kMaxDeviceHeadDim)
     throw InvalidArgument(message("cuda: head_dim ", config_.head_dim, " exceeds ", kMaxDeviceHeadDim));
-  constexpr size_t kMaxHidden = 20 << 10;  // a row and its squares in shared memory
-  if (config_.hidden_size > kMaxHidden)
-    throw InvalidArgument(message("cuda: hidden_size ", config_.hidden_size, " exceeds ", kMaxHidden));
+  if (config_.hidden_size > kMaxDeviceHidden)
+    throw InvalidArgument(message("cuda: hidden_size ", config_.hidden_size, " exceeds ", kMaxDeviceHidden));
   if (!tied_) lm_head_ = DeviceLinear(model.lm_head());
   for (const auto& layer : model.layers()) {
     if (!layer->o_bias.empty() || !layer->gate_up_bias.empty() || !layer->down_bias.empty())
       throw InvalidArgument("cuda: o_proj, gate_proj, up_proj or down_proj has a bias; those of q, k and v are built");
-    layers_.push_back(std::make_unique<Layer>(*layer));
+    layers_.push_back(std::make_unique<DeviceLayer>(*layer));
   }
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
 }
@@ -174,7 +97,7 @@ void DeviceDecoder::forward(const int32_t* ids, size_t count, DeviceCache& cache
       const bool last = done + batch == count;
       size_t row = rows == LogitRows::kAll ? 0 : rows == LogitRows::kLast && last ? batch - 1 : batch;
       for (size_t n; row < batch; row += n) {
-        n = std::min(kLogitBatch, batch - row);
+        n = std::min(kLogitRows, batch - row);
         output(row, static_cast<uint32_t>(n));
         download(n);
       }
@@ -211,7 +134,7 @@ void DeviceDecoder::prepare(size_t count, const DeviceCache& cache) {
     graphs_.clear();
     const size_t old_tokens = work_ ? work_->tokens : 0, old_capacity = work_ ? work_->capacity : 0;
     work_.reset();
-    work_ = std::make_unique<Workspace>(config_, std::max(tokens, old_tokens), std::max(capacity, old_capacity));
+    work_ = std::make_unique<DeviceWorkspace>(config_, std::max(tokens, old_tokens), std::max(capacity, old_capacity));
   }
   if (rope_positions_ >= capacity) return;
   graphs_.clear();
@@ -244,14 +167,18 @@ void DeviceDecoder::finish(size_t position, size_t count) {
 }
 
 void DeviceDecoder::linear(const DeviceLinear& linear, uint32_t tokens, const DeviceRows& x, float* y) {
-  for (const auto& segment : linear.segments)
-    (tokens <= kMaxGemvTokens ? gemv_wxa8 : gemm_wxa8)(segment.weights.view(), tokens, x, y + segment.column,
-                                                       linear.out_features, stream_);
+  for (const auto& segment : linear.segments) {
+    const WeightView w = segment.weights.view();
+    if (tokens <= kMaxGemvTokens)
+      gemv_wxa8(w, tokens, x, y + segment.column, linear.out_features, work_->gemv, stream_);
+    else
+      gemm_wxa8(w, tokens, x, y + segment.column, linear.out_features, stream_);
+  }
 }
 
 // Leaves what the last layer adds to the residual stream in work_->projected.
 void DeviceDecoder::run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks) {
-  const Workspace& w = *work_;
+  const DeviceWorkspace& w = *work_;
   embed(embed_.segments.front().weights.view(), tokens == 1 ? nullptr : w.ids.as<int32_t>(), w.state.as<StepState>(),
         tokens, w.hidden.as<float>(), stream_);
   const float* residual = nullptr;
@@ -261,9 +188,9 @@ void DeviceDecoder::run_layers(uint32_t tokens, const DeviceCache& cache, uint32
   }
 }
 
-void DeviceDecoder::run_layer(const Layer& layer, uint32_t tokens, const CacheView& cache, const float* residual,
+void DeviceDecoder::run_layer(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, const float* residual,
                               uint32_t blocks) {
-  const Workspace& w = *work_;
+  const DeviceWorkspace& w = *work_;
   const uint32_t hidden = static_cast<uint32_t>(config_.hidden_size);
   norm_quantize(tokens, hidden, w.hidden.as<float>(), residual, layer.input_layernorm.as<float>(), config_.rms_norm_eps,
                 w.normed.rows(), stream_);
@@ -275,8 +202,8 @@ void DeviceDecoder::run_layer(const Layer& layer, uint32_t tokens, const CacheVi
   feed_forward(layer, tokens);
 }
 
-void DeviceDecoder::attend(const Layer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks) {
-  const Workspace& w = *work_;
+void DeviceDecoder::attend(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks) {
+  const DeviceWorkspace& w = *work_;
   const uint32_t heads = static_cast<uint32_t>(config_.num_attention_heads), d = cache.head_dim;
   const QKVOptions options{layer.bias.as<float>(),     layer.q_norm.as<float>(),   layer.k_norm.as<float>(),
                            layer.qk_scale.as<float>(), layer.k_center.as<float>(), config_.rms_norm_eps};
@@ -303,10 +230,10 @@ void DeviceDecoder::attend(const Layer& layer, uint32_t tokens, const CacheView&
   if (tokens > 1 || d % kGroup != 0) quantize_rows(tokens, heads * d, w.attn.as<float>(), w.attn_q.rows(), stream_);
 }
 
-void DeviceDecoder::feed_forward(const Layer& layer, uint32_t tokens) {
-  const Workspace& w = *work_;
+void DeviceDecoder::feed_forward(const DeviceLayer& layer, uint32_t tokens) {
+  const DeviceWorkspace& w = *work_;
   if (layer.gate_up.interleaved && tokens <= kMaxGemvTokens) {
-    gemv_swiglu(layer.gate_up.segments.front().weights.view(), tokens, w.normed.rows(), w.act.rows(), stream_);
+    gemv_swiglu(layer.gate_up.segments.front().weights.view(), tokens, w.normed.rows(), w.act.rows(), w.gemv, stream_);
   } else {
     linear(layer.gate_up, tokens, w.normed.rows(), w.gate_up.as<float>());
     swiglu_quantize(tokens, static_cast<uint32_t>(config_.intermediate_size), w.gate_up.as<float>(),
@@ -317,7 +244,7 @@ void DeviceDecoder::feed_forward(const Layer& layer, uint32_t tokens) {
 
 // Logits of rows first .. first+count-1 of the batch into rows 0 .. of work_->logits, and their argmax.
 void DeviceDecoder::output(size_t first, uint32_t count) {
-  const Workspace& w = *work_;
+  const DeviceWorkspace& w = *work_;
   const size_t n = config_.hidden_size, offset = first * n;
   norm_quantize(count, static_cast<uint32_t>(n), w.hidden.as<float>() + offset, w.projected.as<float>() + offset,
                 norm_.as<float>(), config_.rms_norm_eps, w.normed.rows(), stream_);

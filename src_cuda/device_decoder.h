@@ -9,6 +9,9 @@
 
 namespace intattention::cuda {
 
+struct DeviceLayer;
+struct DeviceWorkspace;
+
 class DeviceDecoder {
  public:
   // Copies the weights to the current device; `model` is not kept. Throws InvalidArgument for a shape that the kernels
@@ -31,17 +34,16 @@ class DeviceDecoder {
   void use_graphs(bool on) { use_graphs_ = on; }
 
  private:
-  struct Layer;
-  struct Workspace;
   struct Graph;
 
   void prepare(size_t count, const DeviceCache& cache);
   void start(int32_t token, size_t position);
   void finish(size_t position, size_t count);
   void run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks);
-  void run_layer(const Layer& layer, uint32_t tokens, const CacheView& cache, const float* residual, uint32_t blocks);
-  void attend(const Layer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks);
-  void feed_forward(const Layer& layer, uint32_t tokens);
+  void run_layer(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, const float* residual,
+                 uint32_t blocks);
+  void attend(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks);
+  void feed_forward(const DeviceLayer& layer, uint32_t tokens);
   void linear(const DeviceLinear& linear, uint32_t tokens, const DeviceRows& x, float* y);
   void output(size_t first, uint32_t count);
   void step(const DeviceCache& cache, size_t position);
@@ -50,10 +52,10 @@ class DeviceDecoder {
   DecoderConfig config_;
   DeviceLinear embed_, lm_head_;
   bool tied_;
-  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<std::unique_ptr<DeviceLayer>> layers_;
   DeviceBuffer norm_, sum_weights_, cos_, sin_;
   size_t rope_positions_ = 0;
-  std::unique_ptr<Workspace> work_;
+  std::unique_ptr<DeviceWorkspace> work_;
   std::map<uint32_t, std::unique_ptr<Graph>> graphs_;  // by room for key blocks; all of cache graph_cache_
   uint64_t graph_cache_ = 0;
   size_t limit_ = 0;

@@ -86,4 +86,22 @@ __device__ inline void quantize_group(float x, unsigned lane, int8_t* q, float* 
   }
 }
 
+// The unnormalised Walsh-Hadamard transform of runs of `size` (a power of two) values, one per thread. All threads of
+// the block take part; scratch: a float of each.
+__device__ inline float rotate(float x, uint32_t size, float* scratch) {
+  const uint32_t i = threadIdx.x;
+  for (uint32_t half = 1; half < min(size, kWarp); half *= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, x, half);
+    x = i & half ? other - x : x + other;
+  }
+  for (uint32_t half = kWarp; half < size; half *= 2) {
+    scratch[i] = x;
+    __syncthreads();
+    const float other = scratch[i ^ half];
+    __syncthreads();
+    x = i & half ? other - x : x + other;
+  }
+  return x;
+}
+
 }  // namespace intattention::cuda

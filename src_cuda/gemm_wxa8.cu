@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "async.cuh"
 #include "device_math.cuh"
 #include "kernels.h"
 #include "launch.h"
@@ -46,20 +47,6 @@ struct Stage {
   int32_t sum[kBlockM][kChunkGroups];
 };
 
-__device__ inline void copy16(void* shared, const void* global, bool there) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(there ? 16 : 0));
-}
-__device__ inline void copy4(void* shared, const void* global, bool there) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(global), "r"(there ? 4 : 0));
-}
-__device__ inline void commit() { asm volatile("cp.async.commit_group;"); }
-template <int N>
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
 template <WeightFormat F>
 __device__ void fetch_weights(const GemmArgs& a, uint32_t tile0, uint32_t chunk, Stage<F>& s) {
   constexpr uint32_t kPieces = chunk_bytes(F) / 16;
@@ -67,7 +54,7 @@ __device__ void fetch_weights(const GemmArgs& a, uint32_t tile0, uint32_t chunk,
     const uint32_t tile = i / kPieces, piece = i % kPieces;
     const bool there = tile0 + tile < a.w.tiles;
     const size_t from = (static_cast<size_t>(there ? tile0 + tile : 0) * a.w.chunks + chunk) * chunk_bytes(F);
-    copy16(&s.chunk[tile][piece * 16], a.w.data + from + piece * 16, there);
+    copy_async<16>(&s.chunk[tile][piece * 16], a.w.data + from + piece * 16, there);
   }
 }
 
@@ -76,14 +63,15 @@ __device__ void fetch_activations(const GemmArgs& a, uint32_t token0, uint32_t c
   for (uint32_t i = threadIdx.x; i < kBlockM * kChunkK / 16; i += kThreads) {
     const uint32_t row = i / (kChunkK / 16), piece = i % (kChunkK / 16), k = chunk * kChunkK + piece * 16;
     const bool there = token0 + row < a.tokens && k < a.w.k;
-    copy16(s.x[piece / 2][piece % 2][row], a.x.q + (there ? static_cast<size_t>(token0 + row) * a.w.k + k : 0), there);
+    copy_async<16>(s.x[piece / 2][piece % 2][row], a.x.q + (there ? static_cast<size_t>(token0 + row) * a.w.k + k : 0),
+                   there);
   }
   for (uint32_t i = threadIdx.x; i < kBlockM * kChunkGroups; i += kThreads) {
     const uint32_t row = i / kChunkGroups, g = i % kChunkGroups, group = chunk * kChunkGroups + g;
     const bool there = token0 + row < a.tokens && group < a.w.groups;
     const size_t from = there ? static_cast<size_t>(token0 + row) * a.w.groups + group : 0;
-    copy4(&s.scale[row][g], a.x.scale + from, there);
-    copy4(&s.sum[row][g], a.x.sum + from, there);
+    copy_async<4>(&s.scale[row][g], a.x.scale + from, there);
+    copy_async<4>(&s.sum[row][g], a.x.sum + from, there);
   }
 }
 
@@ -190,7 +178,7 @@ __global__ void __launch_bounds__(kThreads) gemm_kernel(const GemmArgs a) {
       fetch_weights<F>(a, row0 / kRowTile, chunk, stages[chunk % kStages]);
       fetch_activations<F>(a, token0, chunk, stages[chunk % kStages]);
     }
-    commit();
+    commit_copies();
   };
   float y[kTilesM][kTilesN][4] = {};
 #pragma unroll

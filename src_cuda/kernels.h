@@ -16,6 +16,14 @@ struct StepState {
 };
 constexpr uint32_t kBadQkv = 1, kBadLogit = 2;
 
+#ifdef __CUDACC__
+// Position of token 0, which a kernel may ask for before it waits for the previous one: embed() has let none of them
+// start before it was written. From L2: the multiprocessor may hold an older one.
+__device__ inline uint32_t position_of(const StepState* state) {
+  return static_cast<uint32_t>(__ldcg(&state->position));
+}
+#endif
+
 // s8 activations in groups of 32 along k, as QuantizedRows.
 struct DeviceRows {
   int8_t* q;     // [T][k]
@@ -27,7 +35,9 @@ struct DeviceRows {
 void embed(const WeightView& weights, const int32_t* ids, const StepState* state, uint32_t tokens, float* hidden,
            cudaStream_t stream);
 
-// hidden += add (unless null), then RMSNorm and quantisation.
+constexpr uint32_t kMaxDeviceHidden = 20 << 10;  // values of a row that norm_quantize has
+
+// hidden += add (unless null), then RMSNorm and quantisation; n a multiple of 32.
 void norm_quantize(uint32_t tokens, uint32_t n, float* hidden, const float* add, const float* weight, float eps,
                    const DeviceRows& out, cudaStream_t stream);
 
@@ -37,14 +47,26 @@ void quantize_rows(uint32_t tokens, uint32_t n, const float* x, const DeviceRows
 void swiglu_quantize(uint32_t tokens, uint32_t n, const float* gate_up, bool interleaved, const DeviceRows& out,
                      cudaStream_t stream);
 
+constexpr uint32_t kMaxGemvTokens = 8;
+
+// What the blocks of a GEMV hand each other; launches that may run at the same time need one each.
+class GemvScratch {
+ public:
+  GemvScratch();  // of the current device
+  uint64_t* sums() const { return sums_.as<uint64_t>(); }
+
+ private:
+  DeviceBuffer sums_;
+};
+
 // y[t * ldy + row], 1 to 8 tokens (gemv) or any number (gemm).
-void gemv_wxa8(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy, cudaStream_t stream);
+void gemv_wxa8(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy,
+               const GemvScratch& scratch, cudaStream_t stream);
 void gemm_wxa8(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy, cudaStream_t stream);
 
 // The same on interleaved gate and up, followed by SwiGLU and quantisation in the same kernel; 1 to 8 tokens.
-void gemv_swiglu(const WeightView& w, uint32_t tokens, const DeviceRows& x, const DeviceRows& act, cudaStream_t stream);
-
-constexpr uint32_t kMaxGemvTokens = 8;
+void gemv_swiglu(const WeightView& w, uint32_t tokens, const DeviceRows& x, const DeviceRows& act,
+                 const GemvScratch& scratch, cudaStream_t stream);
 
 // --- attention ---
 
@@ -93,10 +115,11 @@ void attention_rows(const AttentionArgs& args, cudaStream_t stream);
 
 // Scratch of attention_split: results per (query head, key block).
 struct AttentionParts {
-  int4* head;        // [heads][blocks]
-  int32_t* out;      // [heads][blocks][head_dim]
-  uint8_t* weights;  // [heads][blocks][256]: E', where a key is light
-  uint32_t blocks;   // room for
+  int4* head;         // [heads][blocks]
+  int32_t* out;       // [heads][blocks][head_dim]
+  uint8_t* weights;   // [heads][blocks][256]: E', where a key is light
+  uint32_t* arrived;  // [heads]: blocks of a head that are done; zeros between launches
+  uint32_t blocks;    // room for
   static size_t bytes_per_block(uint32_t head_dim) { return sizeof(int4) + 4 * head_dim + kKeyBlock; }
 };
 

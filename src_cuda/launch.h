@@ -32,9 +32,13 @@ struct LaunchSize {
   size_t shared = 0;
 };
 
+// A multiprocessor changes how much of its memory is shared only when it is idle, so all kernels ask for the most.
+void prefer_shared_memory(const void* kernel);
+
 // Launches kernel<<<size, stream>>>(args...) and checks it.
 template <typename... Params, typename... Args>
 void launch(const char* name, void (*kernel)(Params...), const LaunchSize& size, cudaStream_t stream, Args... args) {
+  prefer_shared_memory(reinterpret_cast<const void*>(kernel));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(size.grid_x, size.grid_y);
   config.blockDim = dim3(size.threads);

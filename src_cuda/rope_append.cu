@@ -20,7 +20,7 @@ struct RopeArgs {
 };
 
 // RMSNorm of one head, in the 8 lanes of section 6.
-__device__ inline float norm_head(uint32_t d, float* x, float* lanes, const float* weight, float eps) {
+__device__ inline float norm_head(uint32_t d, float* x, float* lanes, float weight, float eps) {
   const uint32_t i = threadIdx.x;
   if (i < 8) {
     float sum = 0.0f;
@@ -33,14 +33,7 @@ __device__ inline float norm_head(uint32_t d, float* x, float* lanes, const floa
   __syncthreads();
   const float sum = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
   const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(d)) + eps));
-  return i < d ? (x[i] * inverse) * weight[i] : 0.0f;
-}
-
-// Element i of the rotated head x; cos and sin of its position.
-__device__ inline float rope_element(const float* x, uint32_t i, uint32_t half, const float* cos, const float* sin) {
-  if (i < half) return x[i] * cos[i] - x[i + half] * sin[i];
-  if (i < 2 * half) return x[i] * cos[i - half] + x[i - half] * sin[i - half];
-  return x[i];
+  return i < d ? (x[i] * inverse) * weight : 0.0f;
 }
 
 __device__ inline int16_t log_scale(float v_scale) {
@@ -48,47 +41,62 @@ __device__ inline int16_t log_scale(float v_scale) {
   return static_cast<int16_t>(rint(log(floored) * (1024.0 / 6.6)));
 }
 
+// A thread's constants: fetched before the wait.
+struct ChannelOptions {
+  float bias = 0.0f, norm = 0.0f, scale = 1.0f, center = 0.0f, cos = 1.0f, sin = 0.0f;
+};
+
+__device__ inline ChannelOptions channel_options(const RopeArgs& a, uint32_t head, uint32_t position) {
+  const uint32_t d = a.cache.head_dim, kv_heads = a.cache.kv_heads, i = threadIdx.x;
+  const bool is_q = head < a.heads;
+  ChannelOptions c;
+  if (i >= d) return c;
+  if (a.options.bias != nullptr) c.bias = a.options.bias[head * d + i];
+  if (head >= a.heads + kv_heads) return c;  // v
+  const uint32_t kv_head = is_q ? head / (a.heads / kv_heads) : head - a.heads;
+  const float* norm = is_q ? a.options.q_norm : a.options.k_norm;
+  if (norm != nullptr) c.norm = norm[i];
+  if (a.options.qk_scale != nullptr) c.scale = a.options.qk_scale[kv_head * d + i];
+  if (!is_q && a.options.k_center != nullptr) c.center = a.options.k_center[kv_head * d + i];
+  if (i >= 2 * a.rope.half) return c;
+  const size_t at = static_cast<size_t>(position) * a.rope.half + i % a.rope.half;
+  c.cos = a.rope.cos[at];
+  c.sin = a.rope.sin[at];
+  return c;
+}
+
 __global__ void rope_append_kernel(const RopeArgs a) {
   __shared__ float x[kMaxDeviceHeadDim], lanes[8];
   __shared__ uint32_t warp_max[kMaxDeviceHeadDim / kWarp];
-  let_next_start();
-  wait_for_previous();
   const uint32_t d = a.cache.head_dim, kv_heads = a.cache.kv_heads, group = a.heads / kv_heads, i = threadIdx.x;
   const uint32_t head = blockIdx.x, token = blockIdx.y;
   const bool is_q = head < a.heads, is_v = head >= a.heads + kv_heads, own = i < d;
   const uint32_t kv_head = is_q ? head / group : (head - a.heads) % kv_heads;
-  const uint32_t position = static_cast<uint32_t>(a.state->position) + token;
+  const uint32_t position = position_of(a.state) + token;
+  const ChannelOptions c = channel_options(a, head, position);
+  let_next_start();
+  wait_for_previous();
   float value = own ? a.qkv[(static_cast<size_t>(token) * (a.heads + 2 * kv_heads) + head) * d + i] : 0.0f;
-  if (own && a.options.bias != nullptr) value = value + a.options.bias[head * d + i];
+  if (own && a.options.bias != nullptr) value = value + c.bias;
   if (!is_v) {
-    const float* norm = is_q ? a.options.q_norm : a.options.k_norm;
-    if (norm != nullptr) {
+    if ((is_q ? a.options.q_norm : a.options.k_norm) != nullptr) {
       if (own) x[i] = value;
       __syncthreads();
-      value = norm_head(d, x, lanes, norm, a.options.eps);
+      value = norm_head(d, x, lanes, c.norm, a.options.eps);
       __syncthreads();
     }
-    if (own && a.options.qk_scale != nullptr) {
-      const float scale = a.options.qk_scale[kv_head * d + i];
-      value = is_q ? value * scale : __fdiv_rn(value, scale);
-    }
+    if (own && a.options.qk_scale != nullptr) value = is_q ? value * c.scale : __fdiv_rn(value, c.scale);
     if (own) x[i] = value;
     __syncthreads();
-    const size_t row = static_cast<size_t>(position) * a.rope.half;
-    if (own) value = rope_element(x, i, a.rope.half, a.rope.cos + row, a.rope.sin + row);
+    const uint32_t half = a.rope.half;
+    if (i < half)
+      value = value * c.cos - x[i + half] * c.sin;
+    else if (i < 2 * half)
+      value = value * c.cos + x[i - half] * c.sin;
     __syncthreads();
-    if (own && !is_q && a.options.k_center != nullptr) value = value - a.options.k_center[kv_head * d + i];
+    if (own && !is_q && a.options.k_center != nullptr) value = value - c.center;
   }
-  if (own) x[i] = value;
-  for (uint32_t half = 1; half < a.rotation; half *= 2) {
-    __syncthreads();
-    float next = 0.0f;
-    if (own) next = i / half % 2 == 0 ? x[i] + x[i + half] : x[i - half] - x[i];
-    __syncthreads();
-    if (own) x[i] = next;
-  }
-  __syncthreads();
-  value = own ? x[i] : 0.0f;
+  value = rotate(value, a.rotation, x);
   const uint32_t in_warp = __reduce_max_sync(kAllLanes, magnitude_bits(value));
   if (i % kWarp == 0) warp_max[i / kWarp] = in_warp;
   __syncthreads();

@@ -10,31 +10,33 @@ namespace {
 
 constexpr uint32_t kRowThreads = 256;
 
+// A thread per value. The next kernel may start only after the wait: so whatever runs after the embedding finds the
+// state of the step (token, position) before its own wait.
 __global__ void embed_kernel(WeightView w, const int32_t* ids, const StepState* state, float* hidden) {
-  let_next_start();
   wait_for_previous();
-  const uint32_t row = static_cast<uint32_t>(ids == nullptr ? state->token : ids[blockIdx.x]);
-  const uint32_t r = row % kRowTile;
-  const size_t quants = quant_bytes(w.format), bytes = chunk_bytes(w.format);
-  for (uint32_t k = threadIdx.x; k < w.k; k += blockDim.x) {
-    const uint8_t* chunk = w.data + (static_cast<size_t>(row / kRowTile) * w.chunks + k / kChunkK) * bytes;
-    const uint32_t g = k % kChunkK / kGroup, e = k % kGroup;
-    const __half* scales = reinterpret_cast<const __half*>(chunk + kChunkGroups * quants) + r * kChunkGroups + g;
-    const float d = __half2float(scales[0]);
-    float y;
-    if (w.format == WeightFormat::kW8G32) {
-      y = d * static_cast<float>(static_cast<int8_t>(chunk[g * quants + e / 16 * 512 + r * 16 + e % 16]));
-    } else {
-      const uint32_t nibble = chunk[g * quants + r * 16 + e % 16] >> (e / 16 * 4) & 0x0f;
-      const float minimum =
-          w.format == WeightFormat::kW4G32A ? __half2float(scales[kRowTile * kChunkGroups]) : -8.0f * d;
-      y = d * static_cast<float>(nibble ^ 8) + minimum;
-    }
-    hidden[static_cast<size_t>(blockIdx.x) * w.k + k] = y;
+  let_next_start();
+  const uint32_t k = blockIdx.y * blockDim.x + threadIdx.x;
+  if (k >= w.k) return;
+  const uint32_t row = static_cast<uint32_t>(ids == nullptr ? state->token : ids[blockIdx.x]), r = row % kRowTile;
+  const size_t quants = quant_bytes(w.format);
+  const uint8_t* chunk =
+      w.data + (static_cast<size_t>(row / kRowTile) * w.chunks + k / kChunkK) * chunk_bytes(w.format);
+  const uint32_t g = k % kChunkK / kGroup, e = k % kGroup;
+  const __half* scales = reinterpret_cast<const __half*>(chunk + kChunkGroups * quants) + r * kChunkGroups + g;
+  const float d = __half2float(scales[0]);
+  float y;
+  if (w.format == WeightFormat::kW8G32) {
+    y = d * static_cast<float>(static_cast<int8_t>(chunk[g * quants + e / 16 * 512 + r * 16 + e % 16]));
+  } else {
+    const uint32_t nibble = chunk[g * quants + r * 16 + e % 16] >> (e / 16 * 4) & 0x0f;
+    const float minimum = w.format == WeightFormat::kW4G32A ? __half2float(scales[kRowTile * kChunkGroups]) : -8.0f * d;
+    y = d * static_cast<float>(nibble ^ 8) + minimum;
   }
+  hidden[static_cast<size_t>(blockIdx.x) * w.k + k] = y;
 }
 
-constexpr uint32_t kNormThreads = 1024;
+constexpr uint32_t kNormThreads = 512;  // leaves room for the GEMV that follows, whose weights are on their way then
+constexpr uint32_t kNormPieces = kMaxDeviceHidden / 4 / kNormThreads;  // of 4 values of a thread
 
 // Squares lie by lane of section 6, [8][stride]: a lane's sum is a chain of additions, and its operands come 4 at a
 // time.
@@ -70,32 +72,75 @@ __device__ float inverse_rms(uint32_t n, const float* lane, float eps) {
   return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(n)) + eps));
 }
 
-__global__ void __launch_bounds__(kNormThreads)
-    norm_quantize_kernel(uint32_t n, float* hidden, const float* add, const float* weight, float eps, DeviceRows out) {
-  extern __shared__ __align__(16) float x[];  // a row, then its squares
+// One group of 32 from 8 neighbouring threads, 4 values each; `piece`: which 4 of the whole array.
+__device__ inline void quantize_group_by_4(const float4& x, bool there, size_t piece, const DeviceRows& out) {
+  uint32_t largest = max(max(magnitude_bits(x.x), magnitude_bits(x.y)), max(magnitude_bits(x.z), magnitude_bits(x.w)));
+  for (int offset = 4; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, offset));
+  const float scale = scale_of(largest);
+  const int q[4] = {quantized(x.x, scale), quantized(x.y, scale), quantized(x.z, scale), quantized(x.w, scale)};
+  int sum = (q[0] + q[1]) + (q[2] + q[3]);
+  for (int offset = 4; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
+  if (!there) return;
+  reinterpret_cast<char4*>(out.q)[piece] = {static_cast<signed char>(q[0]), static_cast<signed char>(q[1]),
+                                            static_cast<signed char>(q[2]), static_cast<signed char>(q[3])};
+  if (piece % 8 != 0) return;
+  out.scale[piece / 8] = activation_scale(scale);
+  out.sum[piece / 8] = sum;
+}
+
+struct NormArgs {
+  uint32_t n;
+  float* hidden;
+  const float *add, *weight;
+  float eps;
+  DeviceRows out;
+};
+
+// A block per token; a thread has pieces of 4 neighbouring values, kPieces at most, all on their way at once.
+template <uint32_t kPieces>
+__global__ void __launch_bounds__(kNormThreads) norm_quantize_kernel(const NormArgs a) {
+  extern __shared__ __align__(16) float squares[];
   __shared__ float lanes[8];
-  float* squares = x + n;
+  const uint32_t pieces = a.n / 4;
+  const size_t row = blockIdx.x, offset = row * a.n;
+  const auto at = [](uint32_t s) { return threadIdx.x + s * kNormThreads; };
+  float4 x[kPieces], weight[kPieces];
+#pragma unroll
+  for (uint32_t s = 0; s < kPieces; ++s)
+    if (at(s) < pieces) weight[s] = reinterpret_cast<const float4*>(a.weight)[at(s)];
   let_next_start();
   wait_for_previous();
-  const size_t row = blockIdx.x, offset = row * n;
-  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
-    float value = hidden[offset + i];
-    if (add != nullptr) {
-      value = value + add[offset + i];
-      hidden[offset + i] = value;
+  float4* hidden = reinterpret_cast<float4*>(a.hidden + offset);
+  float4 add[kPieces];
+#pragma unroll
+  for (uint32_t s = 0; s < kPieces; ++s) {
+    x[s] = add[s] = float4{};
+    if (at(s) >= pieces) continue;
+    x[s] = hidden[at(s)];
+    if (a.add != nullptr) add[s] = reinterpret_cast<const float4*>(a.add + offset)[at(s)];
+  }
+#pragma unroll
+  for (uint32_t s = 0; s < kPieces; ++s) {
+    const uint32_t i = at(s), stride = lane_stride(a.n);
+    if (i >= pieces) continue;
+    if (a.add != nullptr) {
+      x[s] = {x[s].x + add[s].x, x[s].y + add[s].y, x[s].z + add[s].z, x[s].w + add[s].w};
+      hidden[i] = x[s];
     }
-    x[i] = value;
-    squares[i % 8 * lane_stride(n) + i / 8] = value * value;
+    float* to = squares + i % 2 * 4 * stride + i / 2;
+    to[0] = x[s].x * x[s].x, to[stride] = x[s].y * x[s].y;
+    to[2 * stride] = x[s].z * x[s].z, to[3 * stride] = x[s].w * x[s].w;
   }
   __syncthreads();
-  sum_squares(n, squares, lanes);
+  sum_squares(a.n, squares, lanes);
   __syncthreads();
-  const float inverse = inverse_rms(n, lanes, eps);
-  const uint32_t groups = n / kGroup, lane = threadIdx.x % kWarp;
-  for (uint32_t g = threadIdx.x / kWarp; g < groups; g += blockDim.x / kWarp) {
-    const uint32_t i = g * kGroup + lane;
-    quantize_group((x[i] * inverse) * weight[i], lane, out.q + offset + g * kGroup, out.scale + row * groups + g,
-                   out.sum + row * groups + g);
+  const float inverse = inverse_rms(a.n, lanes, a.eps);
+#pragma unroll
+  for (uint32_t s = 0; s < kPieces; ++s) {
+    if (at(s) / kWarp * kWarp >= pieces) break;  // the whole warp
+    const float4 y = {(x[s].x * inverse) * weight[s].x, (x[s].y * inverse) * weight[s].y,
+                      (x[s].z * inverse) * weight[s].z, (x[s].w * inverse) * weight[s].w};
+    quantize_group_by_4(y, at(s) < pieces, offset / 4 + at(s), a.out);
   }
 }
 
@@ -196,18 +241,19 @@ __global__ void argmax_kernel(const float* values, const int32_t* indices, StepS
 
 void embed(const WeightView& weights, const int32_t* ids, const StepState* state, uint32_t tokens, float* hidden,
            cudaStream_t stream) {
-  launch("embed", embed_kernel, {tokens, 1, kRowThreads}, stream, weights, ids, state, hidden);
+  const uint32_t blocks = (weights.k + kRowThreads - 1) / kRowThreads;
+  launch("embed", embed_kernel, {tokens, blocks, kRowThreads}, stream, weights, ids, state, hidden);
 }
 
 void norm_quantize(uint32_t tokens, uint32_t n, float* hidden, const float* add, const float* weight, float eps,
                    const DeviceRows& out, cudaStream_t stream) {
-  const size_t shared = (2 * static_cast<size_t>(n) + 32) * sizeof(float);  // lane_stride
+  const size_t shared = (n + 32) * sizeof(float);  // lane_stride
+  const auto kernel = n <= 2 * 4 * kNormThreads ? norm_quantize_kernel<2> : norm_quantize_kernel<kNormPieces>;
   if (shared > (48u << 10))
-    check(cudaFuncSetAttribute(norm_quantize_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared)),
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
           "norm_quantize");
-  launch("norm_quantize", norm_quantize_kernel, {tokens, 1, kNormThreads, shared}, stream, n, hidden, add, weight, eps,
-         out);
+  launch("norm_quantize", kernel, {tokens, 1, kNormThreads, shared}, stream,
+         NormArgs{n, hidden, add, weight, eps, out});
 }
 
 void quantize_rows(uint32_t tokens, uint32_t n, const float* x, const DeviceRows& out, cudaStream_t stream) {

@@ -1,7 +1,7 @@
 // Speed of the CUDA back end: the ceilings of the device, every linear of a model against them, the decode step at
 // several depths, prefill, and the scheme of seed_scheme.h on the same shapes. Weights are synthetic.
 //
-//   bench_cuda [0.5b|1.5b|7b|14b] [bandwidth] [gemv] [step] [prefill] [ablation]       default: 7b and all
+//   bench_cuda [0.5b|1.5b|7b|14b] [bandwidth] [gemv] [seed] [step] [prefill] [ablation]       default: 7b and all
 //
 // One line of JSON per measurement on stdout; a table on stderr.
 #include <chrono>
@@ -75,6 +75,7 @@ Times gemv(const Matrix& m, cudaStream_t stream, uint32_t tokens) {
   const DeviceBuffer data(m.bytes() * copies), y(tokens * m.rows * sizeof(float));
   fill_random(data.as<void>(), data.size(), 3);
   const Rows x(tokens * m.k), act(tokens * m.rows);
+  const cuda::GemvScratch scratch;
   return time_device(stream, 20, 4 * copies, [&](int i) {
     const WeightView view{data.as<uint8_t>() + i % copies * m.bytes(),
                           m.format,
@@ -84,9 +85,9 @@ Times gemv(const Matrix& m, cudaStream_t stream, uint32_t tokens) {
                           static_cast<uint32_t>(m.chunks()),
                           static_cast<uint32_t>(m.tiles())};
     if (m.swiglu)
-      cuda::gemv_swiglu(view, tokens, x.rows(), act.rows(), stream);
+      cuda::gemv_swiglu(view, tokens, x.rows(), act.rows(), scratch, stream);
     else
-      cuda::gemv_wxa8(view, tokens, x.rows(), y.as<float>(), static_cast<uint32_t>(m.rows), stream);
+      cuda::gemv_wxa8(view, tokens, x.rows(), y.as<float>(), static_cast<uint32_t>(m.rows), scratch, stream);
   });
 }
 
@@ -103,16 +104,27 @@ Times seed(const Matrix& m, cudaStream_t stream) {
   });
 }
 
-void bench_gemv(const Shape& shape, const Ceilings& top, cudaStream_t stream) {
-  double own = 0.0, other = 0.0;
+// `own`: this back end's linears; `other`: those of the scheme of seed_scheme.h on the same shapes.
+void bench_gemv(const Shape& shape, const Ceilings& top, cudaStream_t stream, bool own, bool other) {
+  double own_sum = 0.0, other_sum = 0.0;
   for (const Matrix& m : matrices(shape.config)) {
-    const Times ours = gemv(m, stream, 1), theirs = seed(m, stream);
-    report("gemv", m.name, ours, static_cast<double>(m.bytes()), top);
-    report("seed", m.name, theirs, static_cast<double>(m.rows * m.k / 2), top);
-    if (m.format == WeightFormat::kW4G32) own += ours.median, other += theirs.median;
+    const bool counts = m.format == WeightFormat::kW4G32;
+    if (own) {
+      const Times t = gemv(m, stream, 1);
+      report("gemv", m.name, t, static_cast<double>(m.bytes()), top);
+      if (counts) own_sum += t.median;
+    }
+    if (other) {
+      const Times t = seed(m, stream);
+      report("seed", m.name, t, static_cast<double>(m.rows * m.k / 2), top);
+      if (counts) other_sum += t.median;
+    }
   }
-  std::fprintf(stderr, "w4g32 linears against the seed's scheme: %.2f x\n", other / own);
-  std::printf("{\"kind\": \"gemv_against_seed\", \"ratio\": %.3f}\n", other / own);
+  if (own && other) {
+    std::fprintf(stderr, "w4g32 linears against the seed's scheme: %.2f x\n", other_sum / own_sum);
+    std::printf("{\"kind\": \"gemv_against_seed\", \"ratio\": %.3f}\n", other_sum / own_sum);
+  }
+  if (!own) return;
   for (uint32_t tokens : {2u, 4u, 8u}) {
     const std::string name = "gate_up+swiglu x" + std::to_string(tokens);
     const Matrix m = matrices(shape.config)[2];
@@ -209,7 +221,7 @@ void run(const Shape& shape, const std::set<std::string>& what) {
       top.read * 1e-9, top.copy * 1e-9, shape.name);
   std::fprintf(stderr, "%s: read %.0f GB/s, copy %.0f GB/s (read + written); shapes of %s\n", facts.name.c_str(),
                top.read * 1e-9, top.copy * 1e-9, shape.name);
-  if (wanted("gemv")) bench_gemv(shape, top, stream);
+  if (wanted("gemv") || wanted("seed")) bench_gemv(shape, top, stream, wanted("gemv"), wanted("seed"));
   if (!wanted("step") && !wanted("prefill") && !wanted("ablation")) return;
   DeviceDecoder decoder(*synthetic_decoder(shape));
   if (wanted("prefill")) bench_prefill(shape, decoder);

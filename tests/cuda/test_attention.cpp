@@ -81,12 +81,14 @@ class AttentionCuda : public CudaTest {
                              weights.as<uint16_t>(),
                              out.as<float>()};
     const DeviceBuffer head(p.n_heads * room * sizeof(int4)), part(p.n_heads * room * d * 4),
-        probs(p.n_heads * room * kKeyBlock);
+        probs(p.n_heads * room * kKeyBlock), arrived(p.n_heads * 4);
     const RowsOnDevice act((width + 31) / 32 * 32);
     if (room == 0)
       attention_rows(args, nullptr);
     else
-      attention_split(args, {head.as<int4>(), part.as<int32_t>(), probs.as<uint8_t>(), static_cast<uint32_t>(room)},
+      attention_split(args,
+                      {head.as<int4>(), part.as<int32_t>(), probs.as<uint8_t>(), arrived.as<uint32_t>(),
+                       static_cast<uint32_t>(room)},
                       static_cast<uint32_t>(room), act.rows(), nullptr);
     synchronize();
     const std::vector<float> result = download(out, count * width);

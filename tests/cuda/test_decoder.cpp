@@ -123,7 +123,8 @@ TEST_F(DecoderCuda, AFailedLaunchIsNoticed) {
   const DeviceWeights w({weights}, false);
   const RowsOnDevice rows(size_t{1} << 20);
   const DeviceBuffer y(32 * sizeof(float));
-  EXPECT_THROW(gemv_wxa8(w.view(), 1, rows.rows(), y.as<float>(), 32, nullptr), CudaError);
+  const GemvScratch scratch;
+  EXPECT_THROW(gemv_wxa8(w.view(), 1, rows.rows(), y.as<float>(), 32, scratch, nullptr), CudaError);
 }
 
 }  // namespace

@@ -38,6 +38,12 @@ class LinearCuda : public CudaTest {
 
   using Kernel = void (*)(const WeightView&, uint32_t, const DeviceRows&, float*, uint32_t, cudaStream_t);
 
+  static void gemv(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy,
+                   cudaStream_t stream) {
+    static const GemvScratch scratch;  // one for all: a launch must leave it as it found it
+    gemv_wxa8(w, tokens, x, y, ldy, scratch, stream);
+  }
+
   void check_kernel(Kernel kernel, WeightFormat format, size_t tokens, size_t n, size_t k,
                     Quants quants = Quants::kRandom) {
     SCOPED_TRACE(::testing::Message() << weight_format_name(format) << " tokens " << tokens << " n " << n << " k "
@@ -68,7 +74,7 @@ TEST_F(LinearCuda, GemvGrid) {
     for (size_t tokens : {1, 2, 3, 5, 8})
       for (size_t n : {1, 31, 33, 100})
         for (size_t k : {32, 128, 160, 896, 1536}) {
-          check_kernel(gemv_wxa8, format, tokens, n, k);
+          check_kernel(gemv, format, tokens, n, k);
           if (HasFatalFailure()) return;
         }
 }
@@ -76,8 +82,13 @@ TEST_F(LinearCuda, GemvGrid) {
 TEST_F(LinearCuda, GemvDeepAndWide) {
   for (WeightFormat format : kFormats) {
     for (size_t k : {3584, 8960, 18944})
-      for (size_t tokens : {1, 8}) check_kernel(gemv_wxa8, format, tokens, 65, k);
-    check_kernel(gemv_wxa8, format, 1, 20000, 160);  // more tiles than resident blocks
+      for (size_t tokens : {1, 8}) check_kernel(gemv, format, tokens, 65, k);
+    for (size_t tokens : {1, 3}) {
+      check_kernel(gemv, format, tokens, 20000, 160);  // more tiles than blocks: tiles are shared
+      check_kernel(gemv, format, tokens, 4608, 896);
+      check_kernel(gemv, format, tokens, 3584, 416);  // fewer: blocks have less than 32 rows
+      check_kernel(gemv, format, tokens, 1000, 416);
+    }
     if (HasFatalFailure()) return;
   }
 }
@@ -96,26 +107,31 @@ TEST_F(LinearCuda, GemmGrid) {
 TEST_F(LinearCuda, ExtremeQuants) {
   for (WeightFormat format : kFormats)
     for (Quants quants : {Quants::kLowest, Quants::kHighest}) {
-      check_kernel(gemv_wxa8, format, 1, 40, 3584, quants);
+      check_kernel(gemv, format, 1, 40, 3584, quants);
       check_kernel(gemm_wxa8, format, 9, 40, 3584, quants);
     }
 }
 
 TEST_F(LinearCuda, SwigluInOne) {
-  const size_t k = 320, n = 96;
-  for (WeightFormat format : kFormats)
-    for (size_t tokens : {1, 3, 8}) {
-      const RandomLinear gate = make(format, n, k), up = make(format, n, k);
-      const Quantized x = quantize_activations_reference(random_floats(tokens * k, -2.0f, 2.0f));
-      const RowsOnDevice rows(x), act(tokens * n);
-      const DeviceWeights weights({gate.packed, up.packed}, true);
-      gemv_swiglu(weights.view(), static_cast<uint32_t>(tokens), rows.rows(), act.rows(), nullptr);
-      synchronize();
-      std::vector<float> y;
-      for (size_t t = 0; t < tokens; ++t)
-        for (size_t j = 0; j < n; ++j) y.push_back(swiglu_reference(gate.reference(x, t, j), up.reference(x, t, j)));
-      act.expect(quantize_activations_reference(y));
-    }
+  const size_t k = 320;
+  const GemvScratch scratch;
+  for (size_t n : {96, 4864})  // few units; more than there are blocks, so that units are shared
+    for (WeightFormat format : kFormats)
+      for (size_t tokens : {1, 3, 8}) {
+        if (n > 1000 && tokens > 3) continue;
+        SCOPED_TRACE(::testing::Message() << weight_format_name(format) << " tokens " << tokens << " n " << n);
+        const RandomLinear gate = make(format, n, k), up = make(format, n, k);
+        const Quantized x = quantize_activations_reference(random_floats(tokens * k, -2.0f, 2.0f));
+        const RowsOnDevice rows(x), act(tokens * n);
+        const DeviceWeights weights({gate.packed, up.packed}, true);
+        gemv_swiglu(weights.view(), static_cast<uint32_t>(tokens), rows.rows(), act.rows(), scratch, nullptr);
+        synchronize();
+        std::vector<float> y;
+        for (size_t t = 0; t < tokens; ++t)
+          for (size_t j = 0; j < n; ++j) y.push_back(swiglu_reference(gate.reference(x, t, j), up.reference(x, t, j)));
+        act.expect(quantize_activations_reference(y));
+        if (HasFailure()) return;
+      }
 }
 
 TEST_F(LinearCuda, PartsOfOneMatrix) {
@@ -127,8 +143,7 @@ TEST_F(LinearCuda, PartsOfOneMatrix) {
   const Quantized x = quantize_activations_reference(random_floats(k, -2.0f, 2.0f));
   const RowsOnDevice rows(x);
   const DeviceBuffer y(104 * sizeof(float));
-  for (const auto& s : linear.segments)
-    gemv_wxa8(s.weights.view(), 1, rows.rows(), y.as<float>() + s.column, 104, nullptr);
+  for (const auto& s : linear.segments) gemv(s.weights.view(), 1, rows.rows(), y.as<float>() + s.column, 104, nullptr);
   synchronize();
   std::vector<float> expected;
   for (const RandomLinear* part : {&a, &b, &c})
