@@ -72,7 +72,9 @@ def plot(result: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     cases = sorted({(row["d"], row["causal"]) for row in result["rows"]})
-    figure, axes = pyplot.subplots(1, len(cases), figsize=(5 * len(cases), 4), squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(cases), figsize=(4 * len(cases), 4), squeeze=False, layout="constrained"
+    )
     for axis, (d, causal) in zip(axes[0], cases, strict=True):
         rows = [row for row in result["rows"] if (row["d"], row["causal"]) == (d, causal)]
         for name in dict.fromkeys(row["pipeline"] for row in rows):
@@ -83,9 +85,9 @@ def plot(result: dict[str, Any], path: Path) -> None:
         axis.set_xlabel("sequence length")
         axis.set_ylabel("GMAC/s")
         axis.set_ylim(bottom=0)
-        axis.legend()
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     figure.suptitle(f"{result['cpu']}, {result['isa']}, {result['threads']} threads")
-    figure.tight_layout()
     figure.savefig(path, dpi=120)
 
 
