@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from intattention.iatt_file import IattFile
+from intattention.models.description import DECODER_TEXT
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
 _spec = importlib.util.spec_from_file_location("fuzz_targets", FUZZ / "targets.py")
 assert _spec
@@ -20,6 +23,12 @@ def test_corpus(name: str) -> None:
     assert files
     taken = [path.name for path in files if targets.TARGETS[name](path.read_bytes()) is None]
     assert taken, "no seed is valid any more: run fuzz/make_corpus.py"
+
+
+def test_packed_seed_has_what_the_native_target_needs() -> None:
+    """fuzz/native/fuzz_iatt.cpp stops at the header of a file without it."""
+    files = (FUZZ / "corpus" / "iatt").iterdir()
+    assert any(DECODER_TEXT in IattFile(path).metadata for path in files), "run fuzz/make_corpus.py"
 
 
 @pytest.mark.parametrize("name", targets.TARGETS)

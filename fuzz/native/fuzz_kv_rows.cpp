@@ -1,37 +1,19 @@
 // Rows from anywhere: append_rows takes or refuses them, and what it takes the attention can read.
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "attention.h"
 #include "error.h"
+#include "fuzz_input.h"
 #include "kv_rows.h"
 
 using namespace intattention;
+using intattention::fuzzing::Input;
 
 namespace {
 
 constexpr size_t kHeads = 2, kDim = 16, kMaxLength = 600;
-
-// Bytes off the front of the input; zeros beyond its end.
-struct Input {
-  const uint8_t* data;
-  size_t size;
-
-  void take(void* out, size_t bytes) {
-    const size_t have = bytes < size ? bytes : size;
-    std::memset(out, 0, bytes);
-    if (have) std::memcpy(out, data, have);
-    data += have;
-    size -= have;
-  }
-  uint8_t byte() {
-    uint8_t value;
-    take(&value, 1);
-    return value;
-  }
-};
 
 void attend(const KVCache& cache) {
   static ThreadPool pool(1, {});
