@@ -1,5 +1,6 @@
 """SmolLM2-135M-Instruct read from its GGUF straight into the core: a second, independent loader."""
 
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,27 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
-def build(threads: int) -> _core.Decoder:
+@functools.cache
+def tensors() -> dict[str, Any]:
+    """By name, as gguf's reader has them (opening takes seconds: it decodes the vocabulary)."""
     from gguf import GGUFReader
 
-    tensors = {t.name: t for t in GGUFReader(gguf_path()).tensors}
+    return {tensor.name: tensor for tensor in GGUFReader(gguf_path()).tensors}
 
+
+def qk_weights(layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Rows of q_proj and k_proj of a layer, in Hugging Face's order, and the norm in front."""
+    q, k = (
+        _packed(tensors()[f"blk.{layer}.attn_{name}.weight"], heads)
+        for name, heads in (("q", HEADS), ("k", KV_HEADS))
+    )
+    rows = [x.dequantize_rows(np.arange(x.shape[0], dtype=np.int32)) for x in (q, k)]
+    return rows[0], rows[1], _norm(f"blk.{layer}.attn_norm")
+
+
+def build(threads: int) -> _core.Decoder:
     def weights(name: str, heads: int = 0) -> _core.PackedWeights:
-        return _packed(tensors[f"{name}.weight"], heads)
-
-    def norm(name: str) -> NDArray[np.float32]:
-        return np.array(tensors[f"{name}.weight"].data, np.float32)
+        return _packed(tensors()[f"{name}.weight"], heads)
 
     layers = []
     for i in range(LAYERS):
@@ -58,10 +70,10 @@ def build(threads: int) -> _core.Decoder:
         ]
         layers.append(
             _core.DecoderLayer(
-                input_layernorm=norm(at + "attn_norm"),
+                input_layernorm=_norm(at + "attn_norm"),
                 qkv_proj=qkv,
                 o_proj=weights(at + "attn_output"),
-                post_attention_layernorm=norm(at + "ffn_norm"),
+                post_attention_layernorm=_norm(at + "ffn_norm"),
                 gate_up_proj=[weights(at + "ffn_gate"), weights(at + "ffn_up")],
                 down_proj=weights(at + "ffn_down"),
             )
@@ -79,7 +91,11 @@ def build(threads: int) -> _core.Decoder:
         rope_theta=1e5,
     )
     pool = _core.ThreadPool(threads)
-    return _core.Decoder(config, weights("token_embd"), layers, norm("output_norm"), None, pool)
+    return _core.Decoder(config, weights("token_embd"), layers, _norm("output_norm"), None, pool)
+
+
+def _norm(name: str) -> NDArray[np.float32]:
+    return np.array(tensors()[f"{name}.weight"].data, np.float32)
 
 
 def _packed(tensor: Any, heads: int) -> _core.PackedWeights:
