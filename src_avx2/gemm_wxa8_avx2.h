@@ -33,16 +33,17 @@ inline __m256i column_mask(size_t columns) {
                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-// One tile for the R rows of a block; `columns` of the 8 are stored.
+// One tile for the R rows of a block; `columns` of the 8 are stored. The next tile is `ahead` bytes further.
 template <typename Weights, size_t R>
 __attribute__((noinline)) void tile(const LinearBlock& block, const LinearPanel<R>& panel, const uint8_t* w,
-                                    size_t columns, float* y, size_t ldy) {
+                                    size_t ahead, size_t columns, float* y, size_t ldy) {
   const __m256i stored = column_mask(columns);
   const int8_t* q = block.q;
   __m256 out[R];
 #pragma GCC unroll 4
   for (size_t i = 0; i < R; ++i) out[i] = block.add ? _mm256_maskload_ps(y + i * ldy, stored) : _mm256_setzero_ps();
   for (size_t g = 0; g < block.depth; ++g, q += kGroup, w += Weights::kGroupBytes) {
+    if (R <= kPrefetchRows) prefetch_l2<Weights::kGroupBytes>(w + ahead);
     __m256i sum[R];
     Weights::template multiply<R>(w + Weights::kScaleBytes, q, block.ldq, &panel.start[0][g], panel.kGroups, sum);
     const __m256 d = load_f16x8(w);
@@ -76,7 +77,8 @@ inline void rows_of_x(size_t n, size_t k, const QuantizedRows& x, size_t row, co
     fill_panel(x, groups, row, first, depth, Weights::kZero, &panel);
     const LinearBlock block{x.q + row * k + first * kGroup, k, depth, first > 0};
     const uint8_t* w = weights + first * Weights::kGroupBytes;
-    for (size_t j = 0; j < n; j += kTileRows, w += tile_bytes) tile<Weights, R>(block, panel, w, n - j, y + j, ldy);
+    for (size_t j = 0; j < n; j += kTileRows, w += tile_bytes)
+      tile<Weights, R>(block, panel, w, tile_bytes, n - j, y + j, ldy);
   }
 }
 

@@ -38,6 +38,12 @@ struct TilePair {
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second + offset));
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
+  // What is `ahead` bytes further: N bytes of both tiles.
+  template <size_t N>
+  void prefetch(size_t ahead) const {
+    prefetch_l2<N>(first + ahead);
+    prefetch_l2<N>(second + ahead);
+  }
   void advance(size_t bytes) {
     first += bytes;
     second += bytes;
@@ -59,10 +65,11 @@ inline __m512 sum_to_float(__m512i sum) {
   return _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(kSumStartValue));
 }
 
-// P pairs of tiles for the R rows of a block; `columns` of the 16 of the last pair are stored.
+// P pairs of tiles for the R rows of a block; `columns` of the 16 of the last pair are stored. The next P pairs are
+// `ahead` bytes further.
 template <typename Weights, size_t R, size_t P>
 __attribute__((noinline)) void tile_pairs(const LinearBlock& block, const LinearPanel<R>& panel, const TilePair* tiles,
-                                          size_t columns, float* y, size_t ldy) {
+                                          size_t ahead, size_t columns, float* y, size_t ldy) {
   const __mmask16 last = static_cast<__mmask16>((1u << columns) - 1);
   const int8_t* q = block.q;
   TilePair w[P];
@@ -76,6 +83,10 @@ __attribute__((noinline)) void tile_pairs(const LinearBlock& block, const Linear
       out[i][p] = block.add ? _mm512_maskz_loadu_ps(p + 1 < P ? 0xffff : last, y + i * ldy + p * kColumns)
                             : _mm512_setzero_ps();
   for (size_t g = 0; g < block.depth; ++g, q += kGroup) {
+    if (R <= kPrefetchRows) {
+#pragma GCC unroll 2
+      for (size_t p = 0; p < P; ++p) w[p].template prefetch<Weights::kGroupBytes>(ahead);
+    }
     __m512i sum[R][P];
 #pragma GCC unroll 8
     for (size_t i = 0; i < R; ++i)
@@ -128,13 +139,13 @@ inline void rows_of_x(size_t n, size_t k, const QuantizedRows& x, size_t row, co
       TilePair tiles[P];
       for (size_t p = 0; p < P; ++p) tiles[p] = {w + 2 * p * tile_bytes, w + (2 * p + 1) * tile_bytes};
       if (columns <= kTileRows) tiles[P - 1].second = tiles[P - 1].first;
-      tile_pairs<Weights, R, P>(block, panel, tiles, columns, y + j, ldy);
+      tile_pairs<Weights, R, P>(block, panel, tiles, 2 * P * tile_bytes, columns, y + j, ldy);
     }
     for (; j < n; j += kColumns, w += 2 * tile_bytes) {
       const size_t columns = n - j < kColumns ? n - j : kColumns;
       // a last single tile fills both halves; the second is not stored
       const TilePair tiles{w, columns > kTileRows ? w + tile_bytes : w};
-      tile_pairs<Weights, R, 1>(block, panel, &tiles, columns, y + j, ldy);
+      tile_pairs<Weights, R, 1>(block, panel, &tiles, 2 * tile_bytes, columns, y + j, ldy);
     }
   }
 }
