@@ -241,7 +241,7 @@ typedef struct ia_sampling {
   double temperature;        /* 0: the most likely token, the lowest id on ties */
   double top_p;              /* 0 or 1: off */
   double min_p;              /* 0: off */
-  double repetition_penalty; /* 0 or 1: off */
+  double repetition_penalty; /* 0 or 1: off; else 1e-6 to 1e6 */
   uint64_t top_k;            /* 0: off */
   uint64_t seed;             /* the same seed and logits give the same tokens, here and in Python */
 } ia_sampling;

@@ -21,8 +21,8 @@ class SamplingParams:
     it. top_k: keep the k most likely tokens (0: all). top_p: keep the fewest tokens whose
     probabilities add up to top_p. min_p: drop tokens less likely than min_p times the best.
     repetition_penalty: positive logits of tokens already seen are divided by it, negative ones
-    multiplied (1: off). seed: None draws a fresh one. Applied in the order repetition_penalty,
-    temperature, top_k, top_p, min_p, as transformers does.
+    multiplied, at most to the largest float (1e-6 to 1e6; 1: off). seed: None draws a fresh one.
+    Applied in the order repetition_penalty, temperature, top_k, top_p, min_p, as transformers does.
     """
 
     temperature: float = 0.0
@@ -36,7 +36,7 @@ class SamplingParams:
         _check_number("temperature", self.temperature, 0, 1e6)
         _check_number("top_p", self.top_p, 0, 1, zero=False)
         _check_number("min_p", self.min_p, 0, 1)
-        _check_number("repetition_penalty", self.repetition_penalty, 0, 1e6, zero=False)
+        _check_number("repetition_penalty", self.repetition_penalty, 1e-6, 1e6)
         _check_integer("top_k", self.top_k)
         if self.seed is not None:
             _check_integer("seed", self.seed)

@@ -10,7 +10,7 @@
 namespace intattention {
 namespace {
 
-void check(const char* name, double value, double low, double high, bool zero) {
+void check(const char* name, double value, double low, double high, bool zero = true) {
   if (!(value >= low && value <= high) || (value == 0.0 && !zero))
     throw InvalidArgument(
         message("sampling: ", name, " is ", value, ", expected ", low, " to ", high, zero ? "" : ", not 0"));
@@ -18,14 +18,15 @@ void check(const char* name, double value, double low, double high, bool zero) {
 
 // Below this exp_f32 is clamped; such a token is never chosen.
 constexpr double kLeastExponent = -87.0;
+constexpr float kLargestLogit = std::numeric_limits<float>::max();
 
 }  // namespace
 
 Sampler::Sampler(const SamplingParams& params) : params_(params), random_(params.seed) {
-  check("temperature", params.temperature, 0, 1e6, true);
-  check("top_p", params.top_p, 0, 1, false);
-  check("min_p", params.min_p, 0, 1, true);
-  check("repetition_penalty", params.repetition_penalty, 0, 1e6, false);
+  check("temperature", params.temperature, 0, 1e6);
+  check("top_p", params.top_p, 0, 1, /*zero=*/false);
+  check("min_p", params.min_p, 0, 1);
+  check("repetition_penalty", params.repetition_penalty, 1e-6, 1e6);
 }
 
 const float* Sampler::penalized(const float* logits, size_t count) {
@@ -35,7 +36,9 @@ const float* Sampler::penalized(const float* logits, size_t count) {
   for (const int32_t token : seen_) {
     if (token < 0 || static_cast<size_t>(token) >= count) continue;
     float& logit = scratch_[static_cast<size_t>(token)];
-    logit = logit > 0.0f ? logit / penalty : logit * penalty;
+    if (!std::isfinite(logit)) continue;  // -inf: never chosen, and -inf it stays
+    // A logit may be as large as a float can be: past that is infinity, and infinity less infinity no probability.
+    logit = std::clamp(logit > 0.0f ? logit / penalty : logit * penalty, -kLargestLogit, kLargestLogit);
   }
   return scratch_.data();
 }
@@ -85,7 +88,7 @@ int32_t Sampler::choose(const float* logits, size_t count) {
   if (count == 0) throw InvalidArgument("sampling: no logits");
   bool any = false;
   for (size_t i = 0; i < count; ++i) {
-    if (!(logits[i] <= std::numeric_limits<float>::max()))  // NaN and infinity
+    if (!(logits[i] <= kLargestLogit))  // NaN and infinity
       throw InvalidArgument(message("sampling: logit ", i, " is ", logits[i]));
     any = any || std::isfinite(logits[i]);
   }

@@ -12,8 +12,9 @@ namespace intattention {
 
 // temperature: 0 takes the most likely token (the lowest id on ties), else logits are divided by it. top_k: keep the k
 // most likely (0: all). top_p: keep the fewest whose probabilities add up to top_p. min_p: drop what is less likely
-// than min_p times the best. repetition_penalty: positive logits of tokens already seen are divided by it, negative
-// ones multiplied. Applied in the order repetition_penalty, temperature, top_k, top_p, min_p.
+// than min_p times the best. repetition_penalty, 1e-6 to 1e6: positive logits of tokens already seen are divided by it,
+// negative ones multiplied, at most to the largest float. Applied in the order repetition_penalty, temperature, top_k,
+// top_p, min_p.
 struct SamplingParams {
   double temperature = 0.0, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   uint64_t top_k = 0, seed = 0;

@@ -86,6 +86,23 @@ def test_repetition_penalty() -> None:
     np.testing.assert_array_equal(logits, np.array([2.0, 1.9, -1.0], np.float32))
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("penalty", [1e-6, 1e6])
+def test_a_penalised_logit_stays_finite(penalty: float, temperature: float) -> None:
+    """Largest floats past which there is only infinity. Found by fuzz_c_api."""
+    big = np.finfo(np.float32).max
+    params = SamplingParams(temperature, repetition_penalty=penalty, seed=1)
+
+    def choose(*logits: float, seen: int = 0) -> int:
+        return Sampler(params, seen=[seen]).choose(np.array(logits, np.float32))
+
+    assert choose(1e33, 1e32) == (0 if penalty < 1 else 1)
+    assert choose(big, -np.inf) == 0
+    assert choose(-np.inf, -big, seen=1) == 1  # the only token that may be chosen at all
+    assert choose(-np.inf, -big, seen=0) == 1
+    assert choose(-1e33, -1e34) == (0 if penalty < 1 else 1)
+
+
 def test_seed_repeats_and_differs() -> None:
     def draw(seed: int | None) -> list[int]:
         sampler = Sampler(SamplingParams(temperature=1.0, seed=seed))
@@ -110,7 +127,7 @@ def test_the_generator_is_fixed() -> None:
         *(("temperature", value) for value in (float("nan"), float("inf"), -0.1, "1", None, True)),
         *(("top_p", value) for value in (float("nan"), 0.0, -1.0, 1.01)),
         *(("min_p", value) for value in (float("nan"), -0.1, 1.1)),
-        *(("repetition_penalty", value) for value in (float("nan"), 0.0, -1.0)),
+        *(("repetition_penalty", value) for value in (float("nan"), 0.0, -1.0, 9e-7, 1.1e6)),
         *(("top_k", value) for value in (-1, 1.5, float("nan"))),
         *(("seed", value) for value in (-1, 0.5, 2**64)),
     ],

@@ -76,7 +76,7 @@ class Request(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
     top_k: Annotated[StrictInt, Field(ge=0)] = 0
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=1e-6, le=100)] = 1.0
     n: Annotated[StrictInt, Field(ge=1)] | None = 1
     seed: Annotated[StrictInt, Field(ge=0, le=MAX_SEED)] | None = None
     stop: Stop = None

@@ -234,5 +234,29 @@ TEST_F(CApi, SamplerRepeatsASeedAndRefusesNonsense) {
   EXPECT_THROW(ia::Sampler{options}, ia::Error);
 }
 
+// Found by fuzz/native/fuzz_c_api.cpp: 1e39 is infinity as a float, and no probability can be told from two of them.
+TEST_F(CApi, PenaltyBeyondFloatChoosesOneOfTheLogits) {
+  ia_sampling options{};
+  options.struct_size = sizeof options;
+  options.temperature = 1.0;
+  const int32_t seen[] = {0, 1};
+  const auto choose = [&](double penalty, std::vector<float> logits) {
+    options.repetition_penalty = penalty;
+    ia::Sampler sampler(options);
+    EXPECT_EQ(IA_OK, ia_sampler_see(sampler.get(), seen, 2));
+    return sampler.choose(logits.data(), logits.size());
+  };
+  const float big = std::numeric_limits<float>::max();
+  EXPECT_EQ(0, choose(1e-6, {1e33f, 1e32f, 0.0f}));
+  EXPECT_EQ(2, choose(1e6, {-big, -big, -1e33f}));
+  EXPECT_EQ(1, choose(1e6, {-HUGE_VALF, -big, -HUGE_VALF}));
+  for (const double penalty : {1e-300, 9e-7, 1.1e6, -1.0}) {
+    options.repetition_penalty = penalty;
+    ia_sampler* sampler = nullptr;
+    EXPECT_EQ(IA_INVALID_ARGUMENT, ia_sampler_create(&options, &sampler));
+    EXPECT_TRUE(last_error_has("repetition_penalty is ")) << ia_last_error();
+  }
+}
+
 }  // namespace
 }  // namespace intattention::testing
