@@ -7,6 +7,7 @@ python -m intattention.integrations.lm_eval --model intattention \
 from collections.abc import Sequence
 from typing import Any
 
+import lm_eval.models  # noqa: F401 - lm_eval names its own models only where no other is named
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
