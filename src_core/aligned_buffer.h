@@ -7,6 +7,8 @@
 #include <memory>
 #include <new>
 
+#include "page_memory.h"
+
 namespace intattention {
 
 // Where buffers come from; must stay usable as long as a buffer that it gave.
@@ -42,18 +44,24 @@ class AlignedBuffer {
     if (bytes == 0) return;
     Free free;
     void* memory = nullptr;
+    bool zero = false;
     if (const BufferAllocator* own = ScopedAllocator::current(); own != nullptr) {
       free = Free(*own, bytes);
       memory = own->allocate(own->user, bytes, kAlignment);
-      if (memory == nullptr || reinterpret_cast<uintptr_t>(memory) % kAlignment != 0) {
-        if (memory != nullptr) own->release(own->user, memory, bytes);
-        throw std::bad_alloc();
+      if (memory != nullptr && reinterpret_cast<uintptr_t>(memory) % kAlignment != 0) {
+        own->release(own->user, memory, bytes);
+        memory = nullptr;
       }
+    } else if (bytes >= kPageMemoryBytes) {
+      free = Free({nullptr, [](void*, void* pages, size_t size) { unmap_pages(pages, size); }, nullptr}, bytes);
+      memory = map_pages(bytes);
+      zero = true;
     } else {
       memory = ::operator new(bytes, std::align_val_t(kAlignment));
     }
+    if (memory == nullptr) throw std::bad_alloc();
     data_ = std::unique_ptr<uint8_t, Free>(static_cast<uint8_t*>(memory), free);
-    std::memset(data_.get(), 0, bytes);
+    if (!zero) std::memset(memory, 0, bytes);
   }
 
   uint8_t* data() { return data_.get(); }
