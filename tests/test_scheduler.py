@@ -1,141 +1,29 @@
-"""The scheduler without HTTP: order, memory, failures, reuse, the end."""
+"""The scheduler without HTTP: memory, failures, reuse, the end."""
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from running_scheduler import TEXT, Gate, Listener, Start, run, schedulers
 
 from intattention import LLM, _core
-from intattention.sampling import SamplingParams
 from intattention.serve.events import Event
-from intattention.serve.metrics import Metrics
 from intattention.serve.prefix_cache import Prefix, PrefixCache
-from intattention.serve.protocol import Text
-from intattention.serve.scheduler import PROMPT_ROWS, QueueFullError, Scheduler, StoppedError
+from intattention.serve.scheduler import QueueFullError, StoppedError
 from intattention.serve.settings import Settings, fitting_settings
-
-TEXT = Text([5, 6, 7], SamplingParams(), 10, None, None, False, False)
-
-
-class Listener:
-    """Collects the events of one request."""
-
-    def __init__(self, texts: int = 1) -> None:
-        self.events: list[list[Event]] = [[] for _ in range(texts)]
-        self._open = threading.Semaphore(0)
-
-    def __call__(self, index: int, event: Event) -> None:
-        self.events[index].append(event)
-        if event.last:
-            self._open.release()
-
-    def wait(self) -> "Listener":
-        for _ in self.events:
-            assert self._open.acquire(timeout=60)
-        return self
-
-    @property
-    def last(self) -> Event:
-        return self.events[0][-1]
-
-    @property
-    def text(self) -> str:
-        return "".join(event.text for event in self.events[0])
-
-
-Start = Callable[..., Scheduler]
 
 
 @pytest.fixture
 def start(tiny: LLM) -> Iterator[Start]:
-    """start(**fields of Settings) -> a running scheduler of the tiny model."""
-    started: list[Scheduler] = []
-
-    def make(llm: LLM = tiny, memory_bytes: int | None = None, **fields: Any) -> Scheduler:
-        settings = fitting_settings(Settings("tiny", **fields), llm, memory_bytes)
-        started.append(Scheduler(llm, settings, Metrics()))
-        started[-1].start()
-        return started[-1]
-
-    yield make
-    for scheduler in started:
-        scheduler.stop()
+    with schedulers(tiny) as start:
+        yield start
 
 
-def run(scheduler: Scheduler, text: Text) -> Listener:
-    listener = Listener()
-    scheduler.submit([text], listener)
-    return listener.wait()
-
-
-class Gate:
-    """Holds the model's batches up while it is closed, and records their rows per text."""
-
-    def __init__(self, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.open = threading.Event()
-        self.rows: list[dict[int, int]] = []
-        forward = scheduler._forward
-
-        def gated(plan: Any) -> Any:
-            assert self.open.wait(60)
-            self.rows.append({id(sequence): count for sequence, count in plan})
-            return forward(plan)
-
-        monkeypatch.setattr(scheduler, "_forward", gated)
-
-
-# order ----------------------------------------------------------------------------------------
-def test_a_long_prompt_holds_nobody_up(
-    smollm2: LLM, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everyone who is admitted gets on with each batch, and short prompts are read at once."""
-    scheduler = start(smollm2, parallel=4)
-    gate = Gate(scheduler, monkeypatch)
-    ids = [list(map(int, np.random.default_rng(i).integers(100, 40000, 2000))) for i in range(4)]
-    lengths = (2000, 1500, 30, 10)
-    listeners = [Listener() for _ in lengths]
-    sequences = [
-        scheduler.submit([replace(TEXT, ids=i[:length], max_tokens=5)], listener)[0]
-        for i, length, listener in zip(ids, lengths, listeners, strict=True)
-    ]
-    gate.open.set()
-    for listener in listeners:
-        listener.wait()
-    batches = [[rows.get(id(s), 0) for s in sequences] for rows in gate.rows]
-    for own in zip(*batches, strict=True):
-        worked = [i for i, rows in enumerate(own) if rows]
-        assert worked == list(range(worked[0], worked[-1] + 1))  # a row in every batch
-    first = next(i for i, rows in enumerate(batches) if rows[3])
-    assert batches[first][2:] == [30, 10] or batches[first][3] == 10
-    assert all(sum(rows) <= PROMPT_ROWS + len(lengths) for rows in batches)
-
-
-def test_more_texts_than_places_come_in_order(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheduler = start(parallel=2, queue=8)
-    gate = Gate(scheduler, monkeypatch)
-    ended: list[int] = []
-
-    def emit(index: int, event: Event) -> None:
-        if event.last:
-            ended.append(index)
-            done.release()
-
-    done = threading.Semaphore(0)
-    texts = [replace(TEXT, ids=[5 + i, 6], max_tokens=4) for i in range(8)]
-    scheduler.submit(texts, emit)
-    gate.open.set()
-    for _ in texts:
-        assert done.acquire(timeout=60)
-    assert ended == list(range(8))
-    assert max(len(rows) for rows in gate.rows) == 2
-
-
+# the queue ------------------------------------------------------------------------------------
 def test_the_queue_has_a_bound(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = start(parallel=1, queue=2)
     gate = Gate(scheduler, monkeypatch)
