@@ -3,7 +3,6 @@
 import multiprocessing
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -64,22 +63,3 @@ def answer(path: Path) -> str:
 def test_spawned_processes(tiny: LLM, tiny_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert set(pool.map(answer, [tiny_path] * 4)) == {tiny.generate(PROMPT, max_new_tokens=20)}
-
-
-def test_two_models_at_once(tiny: LLM, tiny_path: Path, packed_path: Path) -> None:
-    """Each with a pool, in a thread of its own."""
-    expected = tiny.generate(PROMPT, max_new_tokens=40)
-    answers: list[str] = []
-
-    def work(path: Path) -> None:
-        llm = LLM.load(path, threads=2)
-        for _ in range(20):
-            llm.reset()
-            answers.append(llm.generate(PROMPT, max_new_tokens=40))
-
-    threads = [threading.Thread(target=work, args=(path,)) for path in (tiny_path, packed_path)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [expected] * 40

@@ -67,9 +67,7 @@ class Stream:
         self.texts += self._scheduler.submit([text], emit)
 
 
-def test_neither_long_nor_short_texts_starve(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_long_nor_short_texts_starve(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long answer gets a token from every batch, whatever comes and goes beside it; the short
     ones come in their order meanwhile."""
     scheduler = start(parallel=3)
