@@ -9,6 +9,7 @@ The file holds
       log-probabilities after each of the first 64 tokens of a fixed paragraph
   ppl, window_nll [8]   perplexity of the first 8 windows of 1,024 tokens of WikiText-2 test
       (text tokenised as one, no BOS, windows independent, positions 1..1023 predicted)
+  short_ppl   perplexity of the first 256 tokens of them, 255 predicted
   chat_ids, chat_expected_id
       a question through the chat template, and the token that must be in the answer
   wikitext_ids, versions, gguf_sha256
@@ -40,6 +41,7 @@ POSITIONS = 64
 TOP = 1024
 WINDOW = 1024
 WINDOWS = 8
+SHORT = 256
 PREFIX_SLACK = 2000  # characters kept after the last needed token, so that its end cannot move
 
 
@@ -97,9 +99,16 @@ def perplexity_golden(model: Any, ids: list[int]) -> dict[str, NDArray]:
     for start in range(0, WINDOWS * WINDOW, WINDOW):
         window = np.array(ids[start : start + WINDOW])
         full = log_probs(model, window.tolist())
-        nll.append(-full[np.arange(WINDOW - 1), window[1:]].mean())
+        losses = -full[np.arange(WINDOW - 1), window[1:]]
+        if start == 0:
+            short_ppl = np.exp(losses[: SHORT - 1].mean())
+        nll.append(losses.mean())
         print(f"window {len(nll)}: NLL {nll[-1]:.5f}", flush=True)
-    return {"ppl": np.exp(np.mean(nll)), "window_nll": np.array(nll)}
+    return {
+        "ppl": np.exp(np.mean(nll)),
+        "window_nll": np.array(nll),
+        "short_ppl": np.array(short_ppl),
+    }
 
 
 def text_prefix(tokenizer: Any, text: str) -> tuple[str, list[int]]:
