@@ -95,20 +95,15 @@ def chat_golden(tokenizer: Any) -> dict[str, NDArray]:
 
 
 def perplexity_golden(model: Any, ids: list[int]) -> dict[str, NDArray]:
-    nll = []
+    losses = []  # [window][position]
     for start in range(0, WINDOWS * WINDOW, WINDOW):
         window = np.array(ids[start : start + WINDOW])
         full = log_probs(model, window.tolist())
-        losses = -full[np.arange(WINDOW - 1), window[1:]]
-        if start == 0:
-            short_ppl = np.exp(losses[: SHORT - 1].mean())
-        nll.append(losses.mean())
-        print(f"window {len(nll)}: NLL {nll[-1]:.5f}", flush=True)
-    return {
-        "ppl": np.exp(np.mean(nll)),
-        "window_nll": np.array(nll),
-        "short_ppl": np.array(short_ppl),
-    }
+        losses.append(-full[np.arange(WINDOW - 1), window[1:]])
+        print(f"window {len(losses)}: NLL {losses[-1].mean():.5f}", flush=True)
+    nll = np.mean(losses, axis=1)
+    short_ppl = np.exp(losses[0][: SHORT - 1].mean())
+    return {"ppl": np.exp(nll.mean()), "window_nll": nll, "short_ppl": np.array(short_ppl)}
 
 
 def text_prefix(tokenizer: Any, text: str) -> tuple[str, list[int]]:

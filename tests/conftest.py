@@ -1,10 +1,12 @@
 """Fixtures for all tests: a tiny model, SmolLM2, the command line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_model
+from server_process import Process, Start
 
 from intattention import LLM, cli
 from intattention.errors import ModelNotFoundError
@@ -67,3 +69,18 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return int(caught.value.code or 0), out, err
 
     return call
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """start(*options, command=...) -> a process that does not outlive the test."""
+    started: list[Process] = []
+
+    def make(*arguments: object, **options: Any) -> Process:
+        started.append(Process(*arguments, **options))
+        return started[-1]
+
+    yield make
+    for server in started:
+        server.process.kill()
+        server.process.communicate()

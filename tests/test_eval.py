@@ -14,7 +14,6 @@ from intattention.eval import perplexity as module
 from intattention.eval.opened_model import OpenedModel
 from intattention.eval.perplexity import cut, perplexity
 
-TEXT = Path(__file__).parent / "data" / "wikitext2_test_prefix.txt"
 SHORT = 256  # tokens of the golden's short_ppl
 MAX_FLOAT_CHANGE = 1e-5  # of perplexity; measured 2.4e-7
 MAX_INDEX_CHANGE = 0.005  # measured 0.0013; the publication's softmax: 0.013
@@ -149,11 +148,11 @@ def test_float32_and_its_softmaxes(run: Run, tiny_path: Path, text: Path) -> Non
 def test_smollm2_has_transformers_perplexity() -> None:
     """Of the golden's 256 tokens: with float attention that of transformers, with ours close."""
     opened = OpenedModel(smollm2_core.gguf_path(), SHORT, _core.ThreadPool(2))
-    ids = opened.tokenizer.encode(TEXT.read_text(encoding="utf-8"), add_bos=False)
-    expected = float(smollm2_core.golden()["short_ppl"])
+    golden = smollm2_core.golden()
+    ids = golden["wikitext_ids"][:SHORT].tolist()
     for softmax, tolerance in (("fp32", MAX_FLOAT_CHANGE), ("index", MAX_INDEX_CHANGE)):
         found = perplexity(opened.float32(softmax), cut(ids, SHORT, 1))
-        assert found.ppl == pytest.approx(expected, rel=tolerance)
+        assert found.ppl == pytest.approx(float(golden["short_ppl"]), rel=tolerance)
 
 
 def test_refuses(run: Run, tiny_path: Path, text: Path) -> None:

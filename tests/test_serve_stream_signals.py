@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_serve_cli import Process
+from server_process import Process, Start
 
 GRACE = 1
 
@@ -34,24 +34,23 @@ def read_stream(server: Process, prompt: str, opened: threading.Event, got: list
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", ["prompt", "answer"])
-def test_an_open_stream_is_ended(smollm2_path: Path, number: signal.Signals, phase: str) -> None:
-    server = Process("-m", smollm2_path, "--name", "m", "--grace", GRACE)
-    try:
-        server.wait_until_ready()
-        prompt = "x " * 7000 if phase == "prompt" else "The sea"
-        opened, got = threading.Event(), list[str]()
-        client = threading.Thread(target=read_stream, args=(server, prompt, opened, got))
-        client.start()
-        assert opened.wait(10)
-        time.sleep(0.2)
-        asked = time.monotonic()
-        status, _ = server.end(number)
-        client.join(10)
-        assert time.monotonic() - asked < GRACE + 10
-        assert not client.is_alive()
-    finally:
-        server.process.kill()
-        server.process.communicate()
+def test_an_open_stream_is_ended(
+    start: Start, smollm2_path: Path, number: signal.Signals, phase: str
+) -> None:
+    # One thread: the prompt must last until the signal on fast machines too.
+    options = ["--name", "m", "--grace", GRACE, "--threads", 1]
+    server = start("-m", smollm2_path, *options).wait_until_ready()
+    prompt = "x " * 7000 if phase == "prompt" else "The sea"
+    opened, got = threading.Event(), list[str]()
+    client = threading.Thread(target=read_stream, args=(server, prompt, opened, got))
+    client.start()
+    assert opened.wait(10)
+    time.sleep(0.2)
+    asked = time.monotonic()
+    status, _ = server.end(number)
+    client.join(10)
+    assert time.monotonic() - asked < GRACE + 10
+    assert not client.is_alive()
     assert status == (130 if number == signal.SIGINT else -number)
     assert "[DONE]" not in got[0]
     assert ('"text"' in got[0]) == (phase == "answer")
