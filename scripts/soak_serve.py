@@ -5,8 +5,8 @@
 Each client asks for completions and chats, greedy and sampled, short and long, whole and as a
 stream; goes away before, while or after it is answered; sends requests that must be refused. Some
 greedy questions come again and again: their answers must never change. Fails if one does, if a
-request is answered with a status that it should not get, or if the memory of the second half grew
-by more than --growth. Writes memory.csv, memory.png (with matplotlib) and log.json.
+request is answered with a status that it should not get, or if the memory of the last quarter is
+--growth above that of the third. Writes memory.csv, memory.png (with matplotlib) and log.json.
 """
 
 import argparse
@@ -22,9 +22,8 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-PAGE = 4096
 QUESTIONS = ["Name a colour.", "What is two plus two?", "Where do fish live?", "Say hello."]
 WORDS = ["the", "sea", "a", "river", "of", "stone", "and", "light", "in", "winter", "she", "said"]
 REFUSED: list[dict[str, Any]] = [
@@ -144,9 +143,22 @@ class Soak:
             self.problems.append(text)
 
 
-def rss(pid: int) -> float:
-    """MiB in memory, shared pages of mapped files included."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 2**20
+class Sample(NamedTuple):
+    """Memory in MiB: the process's own pages, those of mapped files, the KV caches."""
+
+    seconds: float
+    anon: float
+    file: float
+    caches: float
+    threads: int
+
+
+def resident(pid: int) -> tuple[float, float]:
+    """MiB in memory: the process's own pages, and those of mapped files."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    kib = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
+           if name in ("RssAnon", "RssFile")}  # fmt: skip
+    return kib["RssAnon"] / 1024, kib["RssFile"] / 1024
 
 
 def metrics(port: int) -> dict[str, float]:
@@ -158,20 +170,21 @@ def metrics(port: int) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-def watch(soak: Soak, pid: int, minutes: float) -> list[tuple[float, float, float, float]]:
-    """(seconds, resident MiB, MiB of caches, threads), every two seconds."""
+def watch(soak: Soak, pid: int, minutes: float) -> list[Sample]:
+    """One sample every two seconds."""
     start, rows = time.monotonic(), []
     while (seconds := time.monotonic() - start) < minutes * 60 and not soak.stop.is_set():
         try:
             caches = metrics(soak.port)["intattention_cache_bytes"] / 2**20
             threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
-            rows.append((seconds, rss(pid), caches, threads))
+            rows.append(Sample(seconds, *resident(pid), caches, threads))
         except OSError as error:
             soak.problem(f"the server does not answer: {error}")
             break
         if int(seconds) % 60 < 2 or len(rows) == 1:
             done = f"{sum(soak.counts.values())} requests, {len(soak.problems)} problems"
-            memory = f"{rows[-1][1]:7.1f} MiB, caches {caches:6.1f} MiB"
+            anon, mapped = rows[-1].anon, rows[-1].file
+            memory = f"{anon:7.1f} MiB own, {mapped:.1f} of files, caches {caches:6.1f}"
             print(f"{seconds:6.0f} s  {memory}, {done}", flush=True)
         time.sleep(2)
     return rows
@@ -190,7 +203,7 @@ def start_server(options: argparse.Namespace) -> tuple[subprocess.Popen[str], in
     raise SystemExit(f"the server ended with {server.wait()}")
 
 
-def plot(rows: list[tuple[float, float, float, float]], path: Path) -> None:
+def plot(rows: list[Sample], path: Path) -> None:
     try:
         import matplotlib
     except ImportError:
@@ -199,19 +212,21 @@ def plot(rows: list[tuple[float, float, float, float]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 3.5), layout="constrained")
-    minutes = [row[0] / 60 for row in rows]
-    axes.plot(minutes, [row[1] for row in rows], label="resident memory")
-    axes.plot(minutes, [row[2] for row in rows], label="KV caches")
+    minutes = [row.seconds / 60 for row in rows]
+    axes.plot(minutes, [row.anon + row.file for row in rows], label="resident memory")
+    axes.plot(minutes, [row.anon for row in rows], label="without mapped files")
+    axes.plot(minutes, [row.caches for row in rows], label="KV caches")
     axes.set(xlabel="minutes", ylabel="MiB", ylim=(0, None))
     axes.legend()
     figure.savefig(path, dpi=120)
 
 
-def growth(rows: list[tuple[float, float, float, float]]) -> float:
+def growth(rows: list[Sample]) -> float:
     """MiB between the third and the fourth quarter's mean resident memory."""
     quarter = max(1, len(rows) // 4)
     last, before = rows[-quarter:], rows[-2 * quarter : -quarter] or rows[:quarter]
-    return sum(r[1] for r in last) / len(last) - sum(r[1] for r in before) / len(before)
+    mean = [sum(row.anon + row.file for row in part) / len(part) for part in (before, last)]
+    return mean[1] - mean[0]
 
 
 def main() -> None:
@@ -256,12 +271,12 @@ def settled(port: int) -> dict[str, float]:
 def report(
     options: argparse.Namespace,
     soak: Soak,
-    rows: list[tuple[float, float, float, float]],
+    rows: list[Sample],
     left: dict[str, float],
     err: str,
 ) -> None:
     with (options.out / "memory.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("seconds", "rss_mib", "cache_mib", "threads"), *rows])
+        csv.writer(file).writerows([Sample._fields, *rows])
     plot(rows, options.out / "memory.png")
     grown = growth(rows)
     for name in ("intattention_running_texts", "intattention_waiting_texts"):
@@ -272,9 +287,10 @@ def report(
     if err:
         soak.problems.append(f"the server said: {err[-2000:]}")
     log = {
-        "minutes": rows[-1][0] / 60, "requests": dict(soak.counts), "growth_mib": round(grown, 2),
-        "rss_mib": [round(min(r[1] for r in rows), 1), round(max(r[1] for r in rows), 1)],
-        "threads": [min(r[3] for r in rows), max(r[3] for r in rows)],
+        "minutes": rows[-1].seconds / 60, "requests": dict(soak.counts),
+        "growth_mib": round(grown, 2),
+        "rss_mib": [round(end(row.anon + row.file for row in rows), 1) for end in (min, max)],
+        "threads": [end(row.threads for row in rows) for end in (min, max)],
         "answers": soak.answers, "problems": soak.problems, "metrics": left,
     }  # fmt: skip
     (options.out / "log.json").write_text(json.dumps(log, indent=1))
