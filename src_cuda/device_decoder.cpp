@@ -93,12 +93,13 @@ void DeviceDecoder::forward(const int32_t* ids, size_t count, DeviceCache& cache
       check(cudaMemcpyAsync(work_->ids.as<int32_t>(), work_->host_ids.as<int32_t>(), batch * sizeof(int32_t),
                             cudaMemcpyHostToDevice, stream_),
             "ids to the device");
-      run_layers(static_cast<uint32_t>(batch), cache, static_cast<uint32_t>(cache.capacity() / kKeyBlock));
+      const Residual residual =
+          run_layers(static_cast<uint32_t>(batch), cache, static_cast<uint32_t>(cache.capacity() / kKeyBlock));
       const bool last = done + batch == count;
       size_t row = rows == LogitRows::kAll ? 0 : rows == LogitRows::kLast && last ? batch - 1 : batch;
       for (size_t n; row < batch; row += n) {
         n = std::min(kLogitRows, batch - row);
-        output(row, static_cast<uint32_t>(n));
+        output(residual, row, static_cast<uint32_t>(n));
         download(n);
       }
     }
@@ -176,30 +177,53 @@ void DeviceDecoder::linear(const DeviceLinear& linear, uint32_t tokens, const De
   }
 }
 
-// Leaves what the last layer adds to the residual stream in work_->projected.
-void DeviceDecoder::run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks) {
+bool DeviceDecoder::norms_in_gemv(uint32_t tokens) const { return tokens == 1 && config_.hidden_size <= kMaxNormedRow; }
+
+// The norm of a single token, for the GEMVs that are to compute it; after them hidden + add is in residual.hidden.
+NormedRow DeviceDecoder::normed_row(Residual& residual, const DeviceBuffer& weight) const {
+  const NormedRow row{residual.hidden, residual.add, weight.as<float>(), config_.rms_norm_eps, residual.other};
+  if (residual.add != nullptr) std::swap(residual.hidden, residual.other);
+  residual.add = nullptr;
+  return row;
+}
+
+// Norms of any number of tokens, into work_->normed.
+void DeviceDecoder::normed_rows(uint32_t tokens, Residual& residual, const DeviceBuffer& weight) {
+  norm_quantize(tokens, static_cast<uint32_t>(config_.hidden_size), residual.hidden, residual.add, weight.as<float>(),
+                config_.rms_norm_eps, work_->normed.rows(), stream_);
+  residual.add = nullptr;
+}
+
+void DeviceDecoder::normed_linear(uint32_t tokens, Residual& residual, const DeviceBuffer& weight,
+                                  const DeviceLinear& linear, float* y) {
+  if (!norms_in_gemv(tokens)) {
+    normed_rows(tokens, residual, weight);
+    return this->linear(linear, tokens, work_->normed.rows(), y);
+  }
+  const NormedRow row = normed_row(residual, weight);
+  for (const auto& segment : linear.segments)
+    gemv_wxa8(segment.weights.view(), row, y + segment.column, work_->gemv, stream_);
+}
+
+// Returns the residual stream after the last layer.
+DeviceDecoder::Residual DeviceDecoder::run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks) {
   const DeviceWorkspace& w = *work_;
   embed(embed_.segments.front().weights.view(), tokens == 1 ? nullptr : w.ids.as<int32_t>(), w.state.as<StepState>(),
         tokens, w.hidden.as<float>(), stream_);
-  const float* residual = nullptr;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    run_layer(*layers_[i], tokens, cache.view(i), residual, blocks);
-    residual = w.projected.as<float>();
-  }
+  Residual residual{w.hidden.as<float>(), w.hidden_sum.as<float>(), nullptr};
+  for (size_t i = 0; i < layers_.size(); ++i) run_layer(*layers_[i], tokens, cache.view(i), residual, blocks);
+  return residual;
 }
 
-void DeviceDecoder::run_layer(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, const float* residual,
+void DeviceDecoder::run_layer(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, Residual& residual,
                               uint32_t blocks) {
   const DeviceWorkspace& w = *work_;
-  const uint32_t hidden = static_cast<uint32_t>(config_.hidden_size);
-  norm_quantize(tokens, hidden, w.hidden.as<float>(), residual, layer.input_layernorm.as<float>(), config_.rms_norm_eps,
-                w.normed.rows(), stream_);
-  linear(layer.qkv, tokens, w.normed.rows(), w.qkv.as<float>());
+  normed_linear(tokens, residual, layer.input_layernorm, layer.qkv, w.qkv.as<float>());
   attend(layer, tokens, cache, blocks);
   linear(layer.o, tokens, w.attn_q.rows(), w.projected.as<float>());
-  norm_quantize(tokens, hidden, w.hidden.as<float>(), w.projected.as<float>(),
-                layer.post_attention_layernorm.as<float>(), config_.rms_norm_eps, w.normed.rows(), stream_);
-  feed_forward(layer, tokens);
+  residual.add = w.projected.as<float>();
+  feed_forward(layer, tokens, residual);
+  residual.add = w.projected.as<float>();
 }
 
 void DeviceDecoder::attend(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks) {
@@ -230,35 +254,39 @@ void DeviceDecoder::attend(const DeviceLayer& layer, uint32_t tokens, const Cach
   if (tokens > 1 || d % kGroup != 0) quantize_rows(tokens, heads * d, w.attn.as<float>(), w.attn_q.rows(), stream_);
 }
 
-void DeviceDecoder::feed_forward(const DeviceLayer& layer, uint32_t tokens) {
+void DeviceDecoder::feed_forward(const DeviceLayer& layer, uint32_t tokens, Residual& residual) {
   const DeviceWorkspace& w = *work_;
-  if (layer.gate_up.interleaved && tokens <= kMaxGemvTokens) {
-    gemv_swiglu(layer.gate_up.segments.front().weights.view(), tokens, w.normed.rows(), w.act.rows(), w.gemv, stream_);
-  } else {
-    linear(layer.gate_up, tokens, w.normed.rows(), w.gate_up.as<float>());
+  const DeviceBuffer& norm = layer.post_attention_layernorm;
+  if (!layer.gate_up.interleaved || tokens > kMaxGemvTokens) {
+    normed_linear(tokens, residual, norm, layer.gate_up, w.gate_up.as<float>());
     swiglu_quantize(tokens, static_cast<uint32_t>(config_.intermediate_size), w.gate_up.as<float>(),
                     layer.gate_up.interleaved, w.act.rows(), stream_);
+  } else {
+    const WeightView weights = layer.gate_up.segments.front().weights.view();
+    if (norms_in_gemv(tokens)) {
+      gemv_swiglu(weights, normed_row(residual, norm), w.act.rows(), w.gemv, stream_);
+    } else {
+      normed_rows(tokens, residual, norm);
+      gemv_swiglu(weights, tokens, w.normed.rows(), w.act.rows(), w.gemv, stream_);
+    }
   }
   linear(layer.down, tokens, w.act.rows(), w.projected.as<float>());
 }
 
 // Logits of rows first .. first+count-1 of the batch into rows 0 .. of work_->logits, and their argmax.
-void DeviceDecoder::output(size_t first, uint32_t count) {
+void DeviceDecoder::output(Residual residual, size_t first, uint32_t count) {
   const DeviceWorkspace& w = *work_;
-  const size_t n = config_.hidden_size, offset = first * n;
-  norm_quantize(count, static_cast<uint32_t>(n), w.hidden.as<float>() + offset, w.projected.as<float>() + offset,
-                norm_.as<float>(), config_.rms_norm_eps, w.normed.rows(), stream_);
-  linear(tied_ ? embed_ : lm_head_, count, w.normed.rows(), w.logits.as<float>());
+  const size_t offset = first * config_.hidden_size;
+  residual.hidden += offset;
+  residual.add += offset;
+  normed_linear(count, residual, norm_, tied_ ? embed_ : lm_head_, w.logits.as<float>());
   const uint32_t vocab = static_cast<uint32_t>(config_.vocab_size);
   argmax(w.logits.as<float>(), count * vocab, static_cast<uint32_t>(limit_), w.best_value.as<float>(),
          w.best_index.as<int32_t>(), w.state.as<StepState>(), w.chosen.as<int32_t>(), static_cast<uint32_t>(w.capacity),
          stream_);
 }
 
-void DeviceDecoder::one_step(const DeviceCache& cache, uint32_t blocks) {
-  run_layers(1, cache, blocks);
-  output(0, 1);
-}
+void DeviceDecoder::one_step(const DeviceCache& cache, uint32_t blocks) { output(run_layers(1, cache, blocks), 0, 1); }
 
 // One token. The grid of the attention has room for a power of two of key blocks, so there is one graph for each.
 void DeviceDecoder::step(const DeviceCache& cache, size_t position) {

@@ -36,16 +36,27 @@ class DeviceDecoder {
  private:
   struct Graph;
 
+  // The residual stream is hidden + add (add may be null); `other` is as large, for the next sum of a single token.
+  struct Residual {
+    float *hidden, *other;
+    const float* add;
+  };
+
   void prepare(size_t count, const DeviceCache& cache);
   void start(int32_t token, size_t position);
   void finish(size_t position, size_t count);
-  void run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks);
-  void run_layer(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, const float* residual,
+  Residual run_layers(uint32_t tokens, const DeviceCache& cache, uint32_t blocks);
+  void run_layer(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, Residual& residual,
                  uint32_t blocks);
   void attend(const DeviceLayer& layer, uint32_t tokens, const CacheView& cache, uint32_t blocks);
-  void feed_forward(const DeviceLayer& layer, uint32_t tokens);
+  void feed_forward(const DeviceLayer& layer, uint32_t tokens, Residual& residual);
+  bool norms_in_gemv(uint32_t tokens) const;
+  NormedRow normed_row(Residual& residual, const DeviceBuffer& weight) const;
+  void normed_rows(uint32_t tokens, Residual& residual, const DeviceBuffer& weight);
+  void normed_linear(uint32_t tokens, Residual& residual, const DeviceBuffer& weight, const DeviceLinear& linear,
+                     float* y);
   void linear(const DeviceLinear& linear, uint32_t tokens, const DeviceRows& x, float* y);
-  void output(size_t first, uint32_t count);
+  void output(Residual residual, size_t first, uint32_t count);
   void step(const DeviceCache& cache, size_t position);
   void one_step(const DeviceCache& cache, uint32_t blocks);
 

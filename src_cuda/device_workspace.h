@@ -25,7 +25,7 @@ struct RowsBuffer {
 // For `tokens` tokens at once and caches of up to `capacity`.
 struct DeviceWorkspace {
   size_t tokens, capacity;
-  DeviceBuffer ids, hidden, qkv, q, q_scale, attn, projected, gate_up, logits;
+  DeviceBuffer ids, hidden, hidden_sum, qkv, q, q_scale, attn, projected, gate_up, logits;
   RowsBuffer normed, attn_q, act;
   DeviceBuffer part_head, part_out, part_weights, part_arrived, best_value, best_index, chosen;
   DeviceBuffer state;
@@ -37,6 +37,7 @@ struct DeviceWorkspace {
         capacity(cache_capacity),
         ids(token_count * sizeof(int32_t)),
         hidden(token_count * c.hidden_size * sizeof(float)),
+        hidden_sum(c.hidden_size * sizeof(float)),
         qkv(token_count * (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim * sizeof(float)),
         q(token_count * c.num_attention_heads * c.head_dim),
         q_scale(token_count * c.num_attention_heads * sizeof(float)),

@@ -1,13 +1,14 @@
-// How the blocks of a GEMV divide a matrix: by chunks, evenly to one, and what a block hands to the next.
+// How the blocks of a GEMV divide a matrix: what a block takes, in which order, and what it hands to the next.
 //
-// The chunks of all units lie in a line, a unit (a row tile, or a gate and an up tile) after the other, and every block
-// takes an equal piece of the line, which can end within a unit. Rows are added up in order of k, so the block that has
-// the rest of the unit goes on with the sums of the one before it. It does that last, and the block before does its
-// part first: nobody waits.
+// A unit is a row tile, or a gate and an up tile. Most units are dealt in turns, so that neighbouring blocks read
+// neighbouring memory at any time: with a stretch of its own for every block some took 1.5 times as long as others.
+// The last ones (fewer than two for each block) lie in a line, and every block takes an equal piece of it, in chunks,
+// which can end within a unit. Rows are added up in order of k, so the block that has the rest of the unit goes on with
+// the sums of the one before it. It does that last, and the block before does its part first: nobody waits.
 //
-//   unit      |       0       |       1       |       2       |       3       |
-//   block     |         0         |         1         |          2          |
-//   order     |       2       | 1 |     2     |  ...      head first, whole units, tail last
+//   unit      |  0  |  1  |  2  |  3  |  4  |  5  |       6       |       7       |       8       |       9       |
+//   block     |  0  |  1  |  2  |  0  |  1  |  2  |          0          |          1          |         2         |
+//   order                                             3       1       4     1 (...)    head, dealt, whole units, tail
 #pragma once
 
 #include "kernels.h"
@@ -22,16 +23,16 @@ struct Divisor {
     while (uint64_t{1} << (shift - 31) < d) ++shift;
     factor = static_cast<uint32_t>(((uint64_t{1} << shift) + d - 1) / d);
   }
-  __device__ uint32_t quotient(uint32_t n) const {
+  __host__ __device__ uint32_t quotient(uint32_t n) const {
     return static_cast<uint32_t>(static_cast<uint64_t>(n) * factor >> shift);
   }
-  __device__ uint32_t remainder(uint32_t n) const { return n - quotient(n) * d; }
+  __host__ __device__ uint32_t remainder(uint32_t n) const { return n - quotient(n) * d; }
 };
 
-// The line, and how much of it everyone takes: `longer` blocks have one chunk more.
+// What is the same for all blocks. `longer` of them have one chunk more of the line.
 struct Line {
-  Divisor unit, tile;  // chunks of each
-  uint32_t blocks, each, longer;
+  Divisor unit, tile;                           // chunks of each
+  uint32_t blocks, dealt, begin, each, longer;  // dealt: units to each block; begin: chunk at which the line begins
 
   Line() = default;
   // Not more blocks than units.
@@ -39,30 +40,61 @@ struct Line {
       : unit(chunks_per_tile * tiles_per_unit),
         tile(chunks_per_tile),
         blocks(block_count),
-        each(units * unit.d / blocks),
-        longer(units * unit.d % blocks) {}
+        dealt(units / blocks - 1),
+        begin(dealt * blocks * unit.d),
+        each((units * unit.d - begin) / blocks),
+        longer((units * unit.d - begin) % blocks) {}
 };
 
-// What a block takes.
+// What a block takes, as pieces of consecutive chunks: the head of a unit, units dealt to it, whole units of the line,
+// the tail of a unit. Chunks are counted from the matrix's first.
 struct Share {
-  enum Piece { kHead, kWhole, kTail, kPieces };
-  uint32_t begin, whole, head, end;  // whole units lie between whole and head
+  const Line& line;
+  const uint32_t block;
+  uint32_t begin, whole, head, end;  // of the line; whole units lie between whole and head
 
-  __device__ explicit Share(const Line& line) {
-    begin = blockIdx.x * line.each + min(blockIdx.x, line.longer);
-    end = begin + line.each + (blockIdx.x < line.longer ? 1 : 0);
+  __host__ __device__ Share(const Line& own, uint32_t index) : line(own), block(index) {
+    begin = line.begin + block * line.each + (block < line.longer ? block : line.longer);
+    end = begin + line.each + (block < line.longer ? 1 : 0);
     whole = line.unit.quotient(begin + line.unit.d - 1) * line.unit.d;  // at most end
     head = line.unit.quotient(end) * line.unit.d;
   }
-  __device__ uint32_t count() const { return end - begin; }
-  __device__ uint32_t first(int piece) const { return piece == kHead ? head : piece == kWhole ? whole : begin; }
-  __device__ uint32_t count(int piece) const {
-    return piece == kHead ? end - head : piece == kWhole ? head - whole : whole - begin;
+  __host__ __device__ uint32_t count() const { return line.dealt * line.unit.d + end - begin; }
+
+  __host__ __device__ uint32_t pieces() const { return line.dealt + 3; }
+  __host__ __device__ bool is_head(uint32_t piece) const { return piece == 0; }
+  __host__ __device__ bool is_tail(uint32_t piece) const { return piece == line.dealt + 2; }
+  __host__ __device__ uint32_t dealt_unit(uint32_t i) const { return i * line.blocks + block; }
+  __host__ __device__ uint32_t first(uint32_t piece) const {
+    return is_head(piece)        ? head
+           : piece <= line.dealt ? dealt_unit(piece - 1) * line.unit.d
+           : is_tail(piece)      ? begin
+                                 : whole;
   }
-  // Chunk of the line that is the i-th to be done.
-  __device__ uint32_t chunk(uint32_t i) const {
-    const uint32_t in_head = end - head, in_whole = head - whole;
-    return i < in_head ? head + i : i < in_head + in_whole ? whole + (i - in_head) : begin + (i - in_head - in_whole);
+  __host__ __device__ uint32_t count(uint32_t piece) const {
+    return is_head(piece)        ? end - head
+           : piece <= line.dealt ? line.unit.d
+           : is_tail(piece)      ? whole - begin
+                                 : head - whole;
+  }
+  // The i-th chunk to be done.
+  __host__ __device__ uint32_t chunk(uint32_t i) const {
+    if (i < end - head) return head + i;
+    i -= end - head;
+    const uint32_t round = line.unit.quotient(i);
+    if (round < line.dealt) return dealt_unit(round) * line.unit.d + line.unit.remainder(i);
+    i -= line.dealt * line.unit.d;
+    return i < head - whole ? whole + i : begin + (i - (head - whole));
+  }
+
+  // Units that end here, and the i-th of them.
+  __host__ __device__ uint32_t ending() const {
+    return line.dealt + line.unit.quotient(head - whole) + (whole > begin ? 1 : 0);
+  }
+  __host__ __device__ uint32_t ending_unit(uint32_t i) const {
+    if (i < line.dealt) return dealt_unit(i);
+    const uint32_t at = whole + (i - line.dealt) * line.unit.d;
+    return line.unit.quotient(at < head ? at : begin);
   }
 };
 

@@ -27,6 +27,7 @@ struct Barriers {
 struct GemvArgs {
   WeightView w;
   DeviceRows x;
+  NormedRow norm;  // instead of x, if hidden is not null
   uint32_t tokens;
   float* y;
   uint32_t ldy;
@@ -194,10 +195,10 @@ struct Chain {
   }
   __device__ void run(Barriers& barriers) {
     uint32_t done = 0;
-    for (int piece = 0; piece < Share::kPieces; ++piece) {
+    for (uint32_t piece = 0; piece < share.pieces(); ++piece) {
       const uint32_t first = share.first(piece), count = share.count(piece);
       if (count == 0) continue;
-      if (piece == Share::kTail) take();
+      if (share.is_tail(piece)) take();
       uint32_t tile = a.line.tile.quotient(first), at = first - tile * a.w.chunks;
       for (uint32_t left = count; left > 0;) {
         const uint32_t round = done / kProducers, slot = done % kProducers, buffer = round % kRounds;
@@ -214,7 +215,7 @@ struct Chain {
           at = 0;
         }
       }
-      if (piece == Share::kHead) {
+      if (share.is_head(piece)) {
         give();
         clear();
       }
@@ -225,10 +226,9 @@ struct Chain {
 // SwiGLU and quantisation of the units that the chain has ended, so that it need not wait for them.
 template <WeightFormat F, int M>
 __device__ inline void finish(const GemvArgs& a, const Share& share, const GemvShared<F, M>& s, Barriers& barriers) {
-  const uint32_t lane = threadIdx.x % kWarp, first = a.line.unit.quotient(share.whole);
-  const uint32_t whole = a.line.unit.quotient(share.head) - first, count = whole + (share.whole > share.begin ? 1 : 0);
+  const uint32_t lane = threadIdx.x % kWarp, count = share.ending();
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t unit = i < whole ? first + i : first - 1;
+    const uint32_t unit = share.ending_unit(i);
     barriers.done[i % 2].wait(i / 2);
     float gate[M], up[M];
 #pragma unroll

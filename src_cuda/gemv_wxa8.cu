@@ -16,25 +16,34 @@
 // per warp with a shuffle tree (another order of k, other bits).
 #include <algorithm>
 
+#include "gemv_norm.cuh"
 #include "gemv_warps.cuh"
 #include "launch.h"
 
 namespace intattention::cuda {
 namespace {
 
-template <WeightFormat F, int M, bool kSwiglu>
+template <WeightFormat F, int M, bool kSwiglu, bool kNorm>
 __global__ void __launch_bounds__(kThreads<kSwiglu>, M <= 2 ? 2 : 1) gemv_kernel(const GemvArgs a) {
   extern __shared__ __align__(16) uint8_t memory[];
   __shared__ Barriers barriers;
   const GemvShared<F, M> s(memory, kProducers * kSlots<F>, kProducers * kRounds, a.w.chunks);
-  const Share share(a.line);
+  const Share share(a.line, blockIdx.x);
   const Producer<F, M> producer(a, share, s);
   const uint32_t warp = threadIdx.x / kWarp;
   if (warp < kProducers) producer.start();
   if (threadIdx.x == 0) barriers.init();
-  let_next_start();
-  wait_for_previous();
-  fill<F, M>(a.w, a.x, a.tokens, s);
+  if constexpr (kNorm) {
+    static_assert(squares_bytes(kMaxNormedRow) <= kProducers * kRounds * sizeof(Terms<F, M>));
+    const NormFill<F, kThreads<kSwiglu>> norm(a.norm, a.w.k);
+    let_next_start();
+    wait_for_previous();
+    norm.fill(a.w, s);
+  } else {
+    let_next_start();
+    wait_for_previous();
+    fill<F, M>(a.w, a.x, a.tokens, s);
+  }
   __syncthreads();
   if (warp < kProducers)
     producer.run(barriers);
@@ -65,7 +74,7 @@ size_t shared_bytes(uint32_t chunks) {
   return GemvShared<F, M>::bytes(kProducers * kSlots<F>, kProducers * kRounds, chunks);
 }
 
-template <WeightFormat F, int M, bool kSwiglu>
+template <WeightFormat F, int M, bool kSwiglu, bool kNorm>
 void run(GemvArgs a, cudaStream_t stream) {
   const Device& dev = device();
   const uint32_t multiprocessors = static_cast<uint32_t>(dev.multiprocessors);
@@ -78,7 +87,7 @@ void run(GemvArgs a, cudaStream_t stream) {
   const uint32_t units = (a.w.rows + a.height - 1) / a.height / (kSwiglu ? 2 : 1);
   a.line = Line(units, a.w.chunks, kSwiglu ? 2 : 1, std::min(units, multiprocessors));
   const size_t shared = shared_bytes<F, M>(a.w.chunks);
-  const auto kernel = gemv_kernel<F, M, kSwiglu>;
+  const auto kernel = gemv_kernel<F, M, kSwiglu, kNorm>;
   if (shared > static_cast<size_t>(dev.shared))
     throw CudaError(message("gemv_wxa8: k ", a.w.k, " needs ", shared, " bytes of shared memory"));
   thread_local int allowed_on = -1;
@@ -106,6 +115,7 @@ DeviceRows from(const DeviceRows& rows, uint32_t token, uint32_t k) {
 
 template <WeightFormat F, bool kSwiglu>
 void run_tokens(const GemvArgs& all, cudaStream_t stream) {
+  if (all.norm.hidden != nullptr) return run<F, 1, kSwiglu, true>(all, stream);
   const uint32_t step = tokens_at_once<F>(all.w.chunks);
   for (uint32_t t = 0; t < all.tokens; t += step) {
     GemvArgs a = all;
@@ -115,11 +125,15 @@ void run_tokens(const GemvArgs& all, cudaStream_t stream) {
       a.act = from(all.act, t, a.w.rows / 2);
     else
       a.y = all.y + static_cast<size_t>(t) * a.ldy;
-    (a.tokens == 1   ? run<F, 1, kSwiglu>
-     : a.tokens == 2 ? run<F, 2, kSwiglu>
-     : a.tokens <= 4 ? run<F, 4, kSwiglu>
-                     : run<F, 8, kSwiglu>)(a, stream);
+    (a.tokens == 1   ? run<F, 1, kSwiglu, false>
+     : a.tokens == 2 ? run<F, 2, kSwiglu, false>
+     : a.tokens <= 4 ? run<F, 4, kSwiglu, false>
+                     : run<F, 8, kSwiglu, false>)(a, stream);
   }
+}
+
+void check_normed(const WeightView& w) {
+  if (w.k > kMaxNormedRow) throw CudaError(message("gemv: a norm of ", w.k, " values, the limit is ", kMaxNormedRow));
 }
 
 template <bool kSwiglu>
@@ -141,12 +155,23 @@ GemvScratch::GemvScratch()
 
 void gemv_wxa8(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy,
                const GemvScratch& scratch, cudaStream_t stream) {
-  run_format<false>({w, x, tokens, y, ldy, {}, scratch.sums(), 0, {}}, stream);
+  run_format<false>({w, x, {}, tokens, y, ldy, {}, scratch.sums(), 0, {}}, stream);
+}
+
+void gemv_wxa8(const WeightView& w, const NormedRow& x, float* y, const GemvScratch& scratch, cudaStream_t stream) {
+  check_normed(w);
+  run_format<false>({w, {}, x, 1, y, 0, {}, scratch.sums(), 0, {}}, stream);
 }
 
 void gemv_swiglu(const WeightView& w, uint32_t tokens, const DeviceRows& x, const DeviceRows& act,
                  const GemvScratch& scratch, cudaStream_t stream) {
-  run_format<true>({w, x, tokens, nullptr, 0, act, scratch.sums(), 0, {}}, stream);
+  run_format<true>({w, x, {}, tokens, nullptr, 0, act, scratch.sums(), 0, {}}, stream);
+}
+
+void gemv_swiglu(const WeightView& w, const NormedRow& x, const DeviceRows& act, const GemvScratch& scratch,
+                 cudaStream_t stream) {
+  check_normed(w);
+  run_format<true>({w, {}, x, 1, nullptr, 0, act, scratch.sums(), 0, {}}, stream);
 }
 
 }  // namespace intattention::cuda

@@ -31,6 +31,16 @@ struct DeviceRows {
   int32_t* sum;  // [T][k / 32]
 };
 
+// A row of activations that is still to be made: RMSNorm(hidden + add), quantised. `sum` gets hidden + add, for it is
+// the residual stream from then on, and is another buffer than `hidden`; add null: the row is `hidden`, and `sum`
+// stays.
+struct NormedRow {
+  const float *hidden, *add, *weight;
+  float eps;
+  float* sum;
+};
+constexpr uint32_t kMaxNormedRow = 4576;  // values: their squares lie where a GEMV has its terms later
+
 // hidden[t] = row ids[t] of the embedding, as float; ids null: the one id of `state`.
 void embed(const WeightView& weights, const int32_t* ids, const StepState* state, uint32_t tokens, float* hidden,
            cudaStream_t stream);
@@ -59,14 +69,18 @@ class GemvScratch {
   DeviceBuffer sums_;
 };
 
-// y[t * ldy + row], 1 to 8 tokens (gemv) or any number (gemm).
+// y[t * ldy + row], 1 to 8 tokens (gemv) or any number (gemm); of rows, or of one that is at most kMaxNormedRow long
+// and not made yet.
 void gemv_wxa8(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy,
                const GemvScratch& scratch, cudaStream_t stream);
+void gemv_wxa8(const WeightView& w, const NormedRow& x, float* y, const GemvScratch& scratch, cudaStream_t stream);
 void gemm_wxa8(const WeightView& w, uint32_t tokens, const DeviceRows& x, float* y, uint32_t ldy, cudaStream_t stream);
 
 // The same on interleaved gate and up, followed by SwiGLU and quantisation in the same kernel; 1 to 8 tokens.
 void gemv_swiglu(const WeightView& w, uint32_t tokens, const DeviceRows& x, const DeviceRows& act,
                  const GemvScratch& scratch, cudaStream_t stream);
+void gemv_swiglu(const WeightView& w, const NormedRow& x, const DeviceRows& act, const GemvScratch& scratch,
+                 cudaStream_t stream);
 
 // --- attention ---
 

@@ -4,6 +4,7 @@
 #include "device_math.cuh"
 #include "kernels.h"
 #include "launch.h"
+#include "norm.cuh"
 
 namespace intattention::cuda {
 namespace {
@@ -38,56 +39,6 @@ __global__ void embed_kernel(WeightView w, const int32_t* ids, const StepState* 
 constexpr uint32_t kNormThreads = 512;  // leaves room for the GEMV that follows, whose weights are on their way then
 constexpr uint32_t kNormPieces = kMaxDeviceHidden / 4 / kNormThreads;  // of 4 values of a thread
 
-// Squares lie by lane of section 6, [8][stride]: a lane's sum is a chain of additions, and its operands come 4 at a
-// time.
-__device__ inline uint32_t lane_stride(uint32_t n) { return n / 8 + 4; }
-
-// Thread l < 8 adds lane l in order.
-__device__ void sum_squares(uint32_t n, const float* squares, float* lanes) {
-  constexpr uint32_t kAhead = 8;
-  if (threadIdx.x >= 8) return;
-  const float4* own = reinterpret_cast<const float4*>(squares + threadIdx.x * lane_stride(n));
-  float sum = 0.0f;
-  float4 v[kAhead];
-  const uint32_t pieces = n / 32;
-#pragma unroll
-  for (uint32_t u = 0; u < kAhead; ++u) v[u] = own[min(u, pieces - 1)];
-  uint32_t i = 0;
-  for (; i + kAhead <= pieces; i += kAhead)
-#pragma unroll
-    for (uint32_t u = 0; u < kAhead; ++u) {
-      const float4 now = v[u];
-      v[u] = own[min(i + kAhead + u, pieces - 1)];
-      sum = sum + now.x, sum = sum + now.y, sum = sum + now.z, sum = sum + now.w;
-    }
-  for (; i < pieces; ++i) {
-    const float4 now = own[i];
-    sum = sum + now.x, sum = sum + now.y, sum = sum + now.z, sum = sum + now.w;
-  }
-  lanes[threadIdx.x] = sum;
-}
-
-__device__ float inverse_rms(uint32_t n, const float* lane, float eps) {
-  const float sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-  return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, static_cast<float>(n)) + eps));
-}
-
-// One group of 32 from 8 neighbouring threads, 4 values each; `piece`: which 4 of the whole array.
-__device__ inline void quantize_group_by_4(const float4& x, bool there, size_t piece, const DeviceRows& out) {
-  uint32_t largest = max(max(magnitude_bits(x.x), magnitude_bits(x.y)), max(magnitude_bits(x.z), magnitude_bits(x.w)));
-  for (int offset = 4; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, offset));
-  const float scale = scale_of(largest);
-  const int q[4] = {quantized(x.x, scale), quantized(x.y, scale), quantized(x.z, scale), quantized(x.w, scale)};
-  int sum = (q[0] + q[1]) + (q[2] + q[3]);
-  for (int offset = 4; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
-  if (!there) return;
-  reinterpret_cast<char4*>(out.q)[piece] = {static_cast<signed char>(q[0]), static_cast<signed char>(q[1]),
-                                            static_cast<signed char>(q[2]), static_cast<signed char>(q[3])};
-  if (piece % 8 != 0) return;
-  out.scale[piece / 8] = activation_scale(scale);
-  out.sum[piece / 8] = sum;
-}
-
 struct NormArgs {
   uint32_t n;
   float* hidden;
@@ -121,15 +72,9 @@ __global__ void __launch_bounds__(kNormThreads) norm_quantize_kernel(const NormA
   }
 #pragma unroll
   for (uint32_t s = 0; s < kPieces; ++s) {
-    const uint32_t i = at(s), stride = lane_stride(a.n);
-    if (i >= pieces) continue;
-    if (a.add != nullptr) {
-      x[s] = {x[s].x + add[s].x, x[s].y + add[s].y, x[s].z + add[s].z, x[s].w + add[s].w};
-      hidden[i] = x[s];
-    }
-    float* to = squares + i % 2 * 4 * stride + i / 2;
-    to[0] = x[s].x * x[s].x, to[stride] = x[s].y * x[s].y;
-    to[2 * stride] = x[s].z * x[s].z, to[3 * stride] = x[s].w * x[s].w;
+    if (at(s) >= pieces) continue;
+    if (a.add != nullptr) hidden[at(s)] = x[s] = sum_of(x[s], add[s]);
+    store_squares(a.n, at(s), x[s], squares);
   }
   __syncthreads();
   sum_squares(a.n, squares, lanes);
@@ -138,9 +83,7 @@ __global__ void __launch_bounds__(kNormThreads) norm_quantize_kernel(const NormA
 #pragma unroll
   for (uint32_t s = 0; s < kPieces; ++s) {
     if (at(s) / kWarp * kWarp >= pieces) break;  // the whole warp
-    const float4 y = {(x[s].x * inverse) * weight[s].x, (x[s].y * inverse) * weight[s].y,
-                      (x[s].z * inverse) * weight[s].z, (x[s].w * inverse) * weight[s].w};
-    quantize_group_by_4(y, at(s) < pieces, offset / 4 + at(s), a.out);
+    quantize_group_by_4(normed(x[s], inverse, weight[s]), at(s) < pieces, offset / 4 + at(s), a.out);
   }
 }
 
@@ -247,7 +190,7 @@ void embed(const WeightView& weights, const int32_t* ids, const StepState* state
 
 void norm_quantize(uint32_t tokens, uint32_t n, float* hidden, const float* add, const float* weight, float eps,
                    const DeviceRows& out, cudaStream_t stream) {
-  const size_t shared = (n + 32) * sizeof(float);  // lane_stride
+  const size_t shared = squares_bytes(n);
   const auto kernel = n <= 2 * 4 * kNormThreads ? norm_quantize_kernel<2> : norm_quantize_kernel<kNormPieces>;
   if (shared > (48u << 10))
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),

@@ -9,8 +9,31 @@ struct RandomLinear {
   std::shared_ptr<const PackedWeights> packed;
 };
 
+// The residual stream, the norm's weights, and what a GEMV that computes the norm itself must make of them.
+struct NormCase {
+  DeviceBuffer hidden, add, weight, out;
+  std::vector<float> sum;
+  Quantized x;
+
+  NormedRow row() const { return {hidden.as<float>(), add.as<float>(), weight.as<float>(), 1e-5f, out.as<float>()}; }
+};
+
 class LinearCuda : public CudaTest {
  protected:
+  NormCase make_norm(size_t k, bool has_add) {
+    std::vector<float> hidden = random_floats(k, -2.0f, 2.0f);
+    const std::vector<float> add = random_floats(k, -1.0f, 1.0f), weight = random_floats(k, 0.5f, 1.5f);
+    NormCase c{
+        DeviceBuffer::of(hidden), DeviceBuffer(), DeviceBuffer::of(weight), DeviceBuffer(k * sizeof(float)), {}, {}};
+    if (has_add) {
+      c.add = DeviceBuffer::of(add);
+      for (size_t i = 0; i < k; ++i) hidden[i] = hidden[i] + add[i];
+    }
+    c.sum = hidden;
+    c.x = quantize_activations_reference(rmsnorm_reference(hidden, weight, 1e-5f));
+    return c;
+  }
+
   enum class Quants { kRandom, kLowest, kHighest };
 
   RandomLinear make(WeightFormat format, size_t n, size_t k, Quants quants = Quants::kRandom) {
@@ -132,6 +155,56 @@ TEST_F(LinearCuda, SwigluInOne) {
         act.expect(quantize_activations_reference(y));
         if (HasFailure()) return;
       }
+}
+
+TEST_F(LinearCuda, NormInGemv) {
+  const GemvScratch scratch;
+  for (WeightFormat format : kFormats)
+    for (size_t k : {32, 64, 576, 3584, 4576})
+      for (size_t n : {33, 4800}) {
+        SCOPED_TRACE(::testing::Message() << weight_format_name(format) << " n " << n << " k " << k);
+        const NormCase norm = make_norm(k, n == 33);
+        const RandomLinear linear = make(format, n, k);
+        const DeviceWeights weights({linear.packed}, false);
+        const DeviceBuffer y(n * sizeof(float));
+        gemv_wxa8(weights.view(), norm.row(), y.as<float>(), scratch, nullptr);
+        synchronize();
+        std::vector<float> expected;
+        for (size_t j = 0; j < n; ++j) expected.push_back(linear.reference(norm.x, 0, j));
+        expect_bits(download(y, n), expected);
+        if (n == 33) expect_bits(download(norm.out, k), norm.sum);
+        if (HasFailure()) return;
+      }
+}
+
+TEST_F(LinearCuda, NormInSwiglu) {
+  const GemvScratch scratch;
+  for (WeightFormat format : kFormats)
+    for (size_t n : {96, 9728}) {
+      SCOPED_TRACE(::testing::Message() << weight_format_name(format) << " n " << n);
+      const size_t k = 320;
+      const NormCase norm = make_norm(k, true);
+      const RandomLinear gate = make(format, n, k), up = make(format, n, k);
+      const DeviceWeights weights({gate.packed, up.packed}, true);
+      const RowsOnDevice act(n);
+      gemv_swiglu(weights.view(), norm.row(), act.rows(), scratch, nullptr);
+      synchronize();
+      std::vector<float> y;
+      for (size_t j = 0; j < n; ++j)
+        y.push_back(swiglu_reference(gate.reference(norm.x, 0, j), up.reference(norm.x, 0, j)));
+      act.expect(quantize_activations_reference(y));
+      expect_bits(download(norm.out, k), norm.sum);
+      if (HasFailure()) return;
+    }
+}
+
+TEST_F(LinearCuda, NormTooLong) {
+  const size_t k = kMaxNormedRow + 32;
+  const NormCase norm = make_norm(k, false);
+  const RandomLinear linear = make(WeightFormat::kW4G32, 8, k);
+  const DeviceWeights weights({linear.packed}, false);
+  const DeviceBuffer y(8 * sizeof(float));
+  EXPECT_THROW(gemv_wxa8(weights.view(), norm.row(), y.as<float>(), GemvScratch(), nullptr), CudaError);
 }
 
 TEST_F(LinearCuda, PartsOfOneMatrix) {
